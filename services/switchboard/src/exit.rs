@@ -52,6 +52,14 @@ impl Failure {
         Self::with_code(UNAVAILABLE, text)
     }
 
+    /// The failure with this code, if it is a general one.
+    pub(crate) fn in_place_of_general(self, code: u8) -> Self {
+        match self.code {
+            GENERAL => Self { code, ..self },
+            _ => self,
+        }
+    }
+
     /// Prints the message on stderr and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
         print_stderr(&format!("switchboard: {}", self.text));

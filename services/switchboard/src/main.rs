@@ -22,6 +22,7 @@ mod files;
 mod help;
 mod http_client;
 mod http_service;
+mod moment;
 mod output;
 mod postgres;
 mod process;

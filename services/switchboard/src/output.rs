@@ -1,10 +1,11 @@
-//! The output of lists and documents: tables for people, lines and JSON for programs.
+//! The output of lists and documents: tables for users, lines and JSON for programs.
 //!
 //! Invariant: a cell is one line without tabs, whatever a device or a user put into it.
 
 use std::{
     collections::HashMap,
     io::{IsTerminal as _, stdout},
+    iter::Empty,
     ops::ControlFlow,
     time::Duration,
 };
@@ -48,7 +49,7 @@ pub(crate) enum Format {
 }
 
 /// Arguments of commands that print one document.
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct FormatArguments {
     /// Format of the output. Default: json, indented on a terminal
     #[arg(short = 'o', long = "output", value_enum, value_name = "FORMAT")]
@@ -215,28 +216,143 @@ fn table<'a>(header: Option<impl Iterator<Item = &'a str>>, rows: &[Vec<String>]
     table.trim_fmt()
 }
 
+/// The members of an object, each as a row of its name and its value. Those of members are named
+/// `a.b`; lists of objects are separate.
+#[derive(Default)]
+struct Members {
+    rows: Vec<Vec<String>>,
+    lists: Vec<(String, Vec<Value>)>,
+}
+
+impl Members {
+    fn of(object: &Value) -> Self {
+        let mut members = Self::default();
+        members.add("", object);
+        members
+    }
+
+    fn add(&mut self, name: &str, value: &Value) {
+        let is_object = |value: &Value| value.as_object().is_some_and(|object| !object.is_empty());
+        match value {
+            Value::Object(object) if is_object(value) => {
+                let dot = if name.is_empty() { "" } else { "." };
+                for (member, value) in object {
+                    self.add(&format!("{name}{dot}{member}"), value);
+                }
+            }
+            Value::Array(list) if !list.is_empty() && list.iter().all(is_object) => {
+                self.lists.push((name.to_owned(), list.clone()));
+            }
+            _ => self.rows.push(vec![name.to_owned(), cell(value)]),
+        }
+    }
+
+    /// A table of two columns, and one below it for each list.
+    fn tables(&self) -> String {
+        let own = (!self.rows.is_empty()).then(|| table(None::<Empty<&str>>, &self.rows));
+        let lists = self.lists.iter().map(|(name, list)| {
+            let (header, rows) = list_table(list);
+            let header = header.iter().map(String::as_str);
+            format!("{}\n{}", heading(name), table(Some(header), &rows))
+        });
+        own.into_iter()
+            .chain(lists)
+            .collect::<Vec<_>>()
+            .join("\n\n")
+    }
+
+    /// Lines of a name, with the number of the element in a list, and its value.
+    fn lines(&self, name: &str) -> Vec<String> {
+        let mut lines: Vec<_> = self
+            .rows
+            .iter()
+            .map(|row| name.to_owned() + &row.join("\t"))
+            .collect();
+        for (list, elements) in &self.lists {
+            for (number, element) in elements.iter().enumerate() {
+                lines.extend(Self::of(element).lines(&format!("{name}{list}.{number}.")));
+            }
+        }
+        lines
+    }
+}
+
+/// The columns of a list of objects, texts before numbers, and its rows.
+fn list_table(list: &[Value]) -> (Vec<String>, Vec<Vec<String>>) {
+    let mut header: Vec<String> = Vec::new();
+    let elements = list.iter().map(|element| {
+        let Members { rows, lists } = Members::of(element);
+        let counts = lists
+            .into_iter()
+            .map(|(name, list)| vec![name, list.len().to_string()]);
+        let cells: HashMap<_, _> = rows
+            .into_iter()
+            .chain(counts)
+            .filter_map(|row| {
+                let [name, cell] = <[String; 2]>::try_from(row).ok()?;
+                Some((name, cell))
+            })
+            .collect();
+        let mut names: Vec<_> = cells
+            .keys()
+            .filter(|name| !header.contains(name))
+            .cloned()
+            .collect();
+        names.sort();
+        header.extend(names);
+        cells
+    });
+    let elements: Vec<_> = elements.collect();
+    let is_number = |name: &String| {
+        let mut cells = elements.iter().filter_map(|cells| cells.get(name));
+        cells.all(|cell| cell == "-" || cell.parse::<f64>().is_ok())
+    };
+    header.sort_by_key(|name| is_number(name));
+    let rows = elements.iter().map(|cells| {
+        let cell = |name: &String| cells.get(name).map_or("-", String::as_str).to_owned();
+        header.iter().map(cell).collect()
+    });
+    let rows = rows.collect();
+    (header.iter().map(|name| heading(name)).collect(), rows)
+}
+
+/// A name as the header of a column.
+fn heading(name: &str) -> String {
+    name.to_uppercase().replace('_', " ")
+}
+
 impl FormatArguments {
+    /// Whether a format is given.
+    pub(crate) const fn is_given(self) -> bool {
+        self.format.is_some()
+    }
+
+    /// The given format, or JSON on one line if `is_json`.
+    pub(crate) fn or_json(self, is_json: bool) -> Self {
+        let json = is_json.then_some(Format::Jsonl);
+        Self {
+            format: self.format.or(json),
+        }
+    }
+
     /// Prints a document; as a table, its members.
     ///
     /// # Errors
     /// When it is malformed or stdout is closed.
     pub(crate) fn print(self, document: &RawValue) -> Result<(), Failure> {
-        match self.format {
-            None | Some(Format::Json) => exit::print_json(document),
-            Some(Format::Jsonl) => exit::print_json_line(document),
-            Some(format) => {
-                let members: serde_json::Map<String, Value> =
-                    serde_json::from_str(document.get()).context("the response is no object")?;
-                let rows = members
-                    .iter()
-                    .map(|(name, value)| vec![name.clone(), cell(value)]);
-                let rows: Vec<_> = rows.collect();
-                if format == Format::Tsv {
-                    return rows.iter().try_for_each(|row| exit::print(&row.join("\t")));
-                }
-                exit::print(&table(None::<std::iter::Empty<&str>>, &rows))
-            }
+        let format = match self.format {
+            None | Some(Format::Json) => return exit::print_json(document),
+            Some(Format::Jsonl) => return exit::print_json_line(document),
+            Some(format) => format,
+        };
+        let document: Value =
+            serde_json::from_str(document.get()).context("the response is not JSON")?;
+        let members = Members::of(&document);
+        if format == Format::Tsv {
+            let lines = members.lines("");
+            return lines.iter().try_for_each(|line| exit::print(line));
         }
+        exit::print(&members.tables())
     }
 }
 
@@ -334,6 +450,50 @@ mod tests {
         check("width×height", "2x3");
         check("in.name", "true");
         check("in", "name");
+    }
+
+    #[test]
+    fn document_has_a_table_for_each_list() {
+        let document = json!({
+            "from": "2026-01-01",
+            "now": {"devices": 2, "labels": ["a", "b"]},
+            "none": [],
+            "periods": [
+                {"calls": 3, "by_outcome": {"succeeded": 3}, "start": "d1"},
+                {"calls": 1, "by_outcome": {"offline": 1}, "start": "d2"},
+            ],
+        });
+        let members = Members::of(&document);
+        let tables = members.tables();
+        let lines: Vec<Vec<_>> = tables
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        let expected: [&[&str]; 9] = [
+            &["from", "2026-01-01"],
+            &["none"],
+            &["now.devices", "2"],
+            &["now.labels", "a,b"],
+            &[],
+            &["PERIODS"],
+            &[
+                "START",
+                "BY",
+                "OUTCOME.SUCCEEDED",
+                "CALLS",
+                "BY",
+                "OUTCOME.OFFLINE",
+            ],
+            &["d1", "3", "3", "-"],
+            &["d2", "-", "1", "1"],
+        ];
+        assert_eq!(lines, expected, "{tables}");
+        let lines = members.lines("");
+        assert!(
+            lines.contains(&"periods.1.by_outcome.offline\t1".to_owned()),
+            "{lines:?}"
+        );
+        assert!(lines.contains(&"now.devices\t2".to_owned()), "{lines:?}");
     }
 
     #[test]

@@ -16,9 +16,10 @@ use std::{fmt::Display, pin::Pin, process::ExitCode};
 use clap::{ArgMatches, Command, FromArgMatches, Subcommand};
 
 pub(crate) use self::{
+    arguments::created_format,
     create::{CreateArguments, KeyedApi},
     job::{JobStatus, JobWatch},
-    lookup::{Pages, complete_ids},
+    lookup::{Pages, complete_connected_devices, complete_contexts, complete_ids},
     operation::{Body, Kind, Operation, Param, Value},
 };
 use crate::{exit::Failure, output::Column};

@@ -4,6 +4,7 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
+use clap_complete::ArgValueCandidates;
 use secrecy::SecretString;
 use switchboard_runtime::settings;
 
@@ -13,6 +14,7 @@ use crate::{
     contexts::{Context, Contexts},
     data_folder::Instance,
     exit::Failure,
+    resources::complete_contexts,
 };
 
 /// Address and credential of the API. Default: those of a running `up`.
@@ -28,7 +30,7 @@ pub(crate) struct ApiArguments {
     #[arg(long, env, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// Context of `switchboard login` to use. Default: the current one, unless --data-dir is given
-    #[arg(long, env, value_name = "NAME")]
+    #[arg(long, env, value_name = "NAME", add = ArgValueCandidates::new(complete_contexts))]
     pub(crate) context: Option<String>,
     #[command(flatten)]
     pub(crate) data: DataArguments,

@@ -10,11 +10,11 @@ use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 use crate::{
     api::{ApiArguments, ApiError, CallAnswer, CallRequest},
     exit::{self, Failure},
-    resources::{complete_ids, table::DEVICES},
+    resources::complete_connected_devices,
 };
 
 /// The call was not accepted, or the API is unreachable.
-const NOT_ACCEPTED: u8 = 9;
+pub(super) const NOT_ACCEPTED: u8 = 9;
 
 /// Calls a service of a device.
 ///
@@ -27,7 +27,7 @@ const NOT_ACCEPTED: u8 = 9;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Id of the device
-    #[arg(add = ArgValueCandidates::new(|| complete_ids(&DEVICES)))]
+    #[arg(add = ArgValueCandidates::new(complete_connected_devices))]
     device: DeviceId,
     /// Name of the service
     service: String,

@@ -5,10 +5,11 @@ use std::{process::ExitCode, time::Duration};
 use clap_complete::ArgValueCandidates;
 use switchboard_protocol::id::CallId;
 
-use super::call::{exit_code, refused};
+use super::call::{NOT_ACCEPTED, exit_code, refused};
 use crate::{
     api::ApiArguments,
-    exit::{self, Failure},
+    exit::Failure,
+    output::FormatArguments,
     resources::{self, complete_ids, table::CALLS},
 };
 
@@ -30,12 +31,14 @@ pub(crate) enum Action {
 /// not ended yet, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
-    /// Id of the call
-    #[arg(add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
-    id: CallId,
+    /// Id of the call, or the beginning of one
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
+    id: String,
     /// Wait until the call has ended
     #[arg(long)]
     wait: bool,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -45,9 +48,11 @@ pub(crate) struct Show {
 /// Exit codes: as `switchboard calls show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Wait {
-    /// Id of the call
-    #[arg(add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
-    id: CallId,
+    /// Id of the call, or the beginning of one
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
+    id: String,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -55,14 +60,22 @@ pub(crate) struct Wait {
 impl resources::Action for Action {
     async fn run(self) -> Result<ExitCode, Failure> {
         match self {
-            Self::Show(show) => print(&show.api, show.id, show.wait).await,
-            Self::Wait(wait) => print(&wait.api, wait.id, true).await,
+            Self::Show(show) => print(&show.api, &show.id, show.wait, show.format).await,
+            Self::Wait(wait) => print(&wait.api, &wait.id, true, wait.format).await,
         }
     }
 }
 
-async fn print(api: &ApiArguments, id: CallId, is_waiting: bool) -> Result<ExitCode, Failure> {
+async fn print(
+    api: &ApiArguments,
+    given: &str,
+    is_waiting: bool,
+    format: FormatArguments,
+) -> Result<ExitCode, Failure> {
     let api = api.connect()?;
+    let id = CALLS.resolve_as::<CallId>(&api, given).await;
+    // Exit code 1 is a failed call.
+    let id = id.map_err(|failure| failure.in_place_of_general(NOT_ACCEPTED))?;
     let wait = if is_waiting {
         LONG_POLL_TIMEOUT
     } else {
@@ -73,7 +86,7 @@ async fn print(api: &ApiArguments, id: CallId, is_waiting: bool) -> Result<ExitC
         if is_waiting && call.outcome.is_none() {
             continue;
         }
-        exit::print_json(&document)?;
+        format.print(&document)?;
         return Ok(ExitCode::from(call.outcome.map_or(NOT_ENDED, exit_code)));
     }
 }

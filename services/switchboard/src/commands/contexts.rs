@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap_complete::ArgValueCandidates;
 use serde_json::{json, value::to_raw_value};
 
 use crate::{
     contexts::Contexts,
     exit::{self, Failure},
     output::{Column, Format, Printer},
+    resources::complete_contexts,
 };
 
 const COLUMNS: [Column; 3] = [
@@ -40,7 +42,11 @@ enum Action {
     /// Makes a context the current one
     Use {
         /// Name of the context
-        #[arg(value_name = "NAME", required_unless_present = "none")]
+        #[arg(
+            value_name = "NAME",
+            required_unless_present = "none",
+            add = ArgValueCandidates::new(complete_contexts)
+        )]
         name: Option<String>,
         /// Use no context: commands find the running `up` again
         #[arg(long, conflicts_with = "name")]
@@ -49,7 +55,7 @@ enum Action {
     /// Removes a context and its key from this machine; the key stays valid
     Remove {
         /// Name of the context
-        #[arg(value_name = "NAME")]
+        #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete_contexts))]
         name: String,
     },
 }
@@ -70,7 +76,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             contexts.contexts.remove(&name);
             if contexts.current.as_ref() == Some(&name) {
                 contexts.current = None;
-                exit::print_stderr("switchboard: there is no current context any more");
+                exit::print_stderr("switchboard: there is no current context now");
             }
             contexts.save()?;
         }

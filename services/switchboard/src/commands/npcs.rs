@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bytes::Bytes;
+use clap_complete::ArgValueCandidates;
 use http::{HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{json, value::RawValue};
@@ -11,7 +12,11 @@ use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 use crate::{
     api::{Api, ApiArguments, ApiRequest},
     exit::{self, Failure},
-    resources::{self, CreateArguments, table::NPCS},
+    output::{FormatArguments, Printer},
+    resources::{
+        self, CreateArguments, complete_ids, created_format,
+        table::{DEVICES, NPCS, TEMPLATES},
+    },
 };
 
 /// Path of the organisation, which holds the default NPC.
@@ -25,19 +30,26 @@ pub(crate) enum Action {
 
 /// Creates an NPC and prints its id.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("format", created_format))]
 pub(crate) struct CreateOptions {
     /// Settings that differ from the template, a JSON object; without a template all settings,
     /// including `name`
     #[arg(default_value = "{}", value_name = "JSON", value_parser = overrides)]
     overrides: Box<RawValue>,
-    /// Template to base the NPC on
-    #[arg(long, value_name = "ID")]
-    template: Option<TemplateId>,
+    /// Template to base the NPC on: its id or name
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&TEMPLATES)))]
+    template: Option<String>,
     /// Version of the template to pin. Default: follow the newest
     #[arg(long, value_name = "NUMBER", requires = "template")]
     template_version: Option<i64>,
     /// Device of the NPC; can be repeated
-    #[arg(long, value_name = "ID", value_delimiter = ',', num_args = 1)]
+    #[arg(
+        long,
+        value_name = "ID",
+        value_delimiter = ',',
+        num_args = 1,
+        add = ArgValueCandidates::new(|| complete_ids(&DEVICES))
+    )]
     device_id: Vec<DeviceId>,
     #[command(flatten)]
     create: CreateArguments,
@@ -46,13 +58,22 @@ pub(crate) struct CreateOptions {
 /// Shows or sets the default NPC, which answers devices without an NPC. Prints it like `list`, or -
 /// if there is none.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("format", |argument| argument.help(
+    "Print the NPC in this format, as `show` does. Default: its line of `list`"
+)))]
 pub(crate) struct DefaultNpc {
-    /// NPC to set as the default
-    #[arg(conflicts_with = "none", value_name = "NPC")]
-    id: Option<NpcId>,
+    /// NPC to set as the default: its id or name
+    #[arg(
+        conflicts_with = "none",
+        value_name = "NPC",
+        add = ArgValueCandidates::new(|| complete_ids(&NPCS))
+    )]
+    id: Option<String>,
     /// Remove the default
     #[arg(long)]
     none: bool,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -64,26 +85,6 @@ struct Document<'a> {
     template_version: Option<i64>,
     overrides: &'a RawValue,
     device_ids: &'a [DeviceId],
-}
-
-/// A created NPC.
-#[derive(Deserialize)]
-struct Created {
-    id: NpcId,
-}
-
-/// The members of an NPC that are printed.
-#[derive(Deserialize)]
-struct NpcSummary {
-    id: NpcId,
-    template_id: Option<TemplateId>,
-    device_ids: Vec<DeviceId>,
-    effective: Effective,
-}
-
-#[derive(Deserialize)]
-struct Effective {
-    name: String,
 }
 
 /// The members of an organisation that are used here.
@@ -102,20 +103,15 @@ impl resources::Action for Action {
     }
 }
 
-fn line(npc: NpcSummary) -> String {
-    let template = npc
-        .template_id
-        .map_or_else(|| "-".to_owned(), |id| id.to_string());
-    let devices: Vec<_> = npc.device_ids.iter().map(DeviceId::as_str).collect();
-    let name = npc.effective.name;
-    format!("{}\t{name}\t{template}\t{}", npc.id, devices.join(","))
-}
-
 /// Prints the default NPC, after changing it if requested.
 async fn default_npc(arguments: &DefaultNpc) -> Result<(), Failure> {
     let api = arguments.api.connect()?;
-    let org: Org = if arguments.none || arguments.id.is_some() {
-        let org = set_default_npc(&api, arguments.id).await?;
+    let new = match &arguments.id {
+        Some(given) => Some(NPCS.resolve_as(&api, given).await?),
+        None => None,
+    };
+    let org: Org = if arguments.none || new.is_some() {
+        let org = set_default_npc(&api, new).await?;
         serde_json::from_slice(&org).map_err(Failure::general)?
     } else {
         api.get(ORG).await.map_err(Failure::general)?
@@ -123,11 +119,16 @@ async fn default_npc(arguments: &DefaultNpc) -> Result<(), Failure> {
     let Some(id) = org.default_npc_id else {
         return exit::print("-");
     };
-    let npc = api
+    let npc: Box<RawValue> = api
         .get(&NPCS.element_path(id))
         .await
         .map_err(Failure::general)?;
-    exit::print(&line(npc))
+    if arguments.format.is_given() {
+        return arguments.format.print(&npc);
+    }
+    let mut printer = Printer::new(None, NPCS.columns);
+    printer.add(npc)?;
+    printer.finish()
 }
 
 /// Sets the default NPC regardless of the organisation's version; returns the organisation.
@@ -143,16 +144,24 @@ async fn set_default_npc(api: &Api, npc: Option<NpcId>) -> Result<Bytes, Failure
 }
 
 async fn create(creation: &CreateOptions) -> Result<(), Failure> {
+    let api = creation.create.begin()?;
+    let template_id = match &creation.template {
+        Some(given) => Some(TEMPLATES.resolve_as(&api.api, given).await?),
+        None => None,
+    };
     let document = Document {
-        template_id: creation.template,
+        template_id,
         template_version: creation.template_version,
         overrides: &creation.overrides,
         device_ids: &creation.device_id,
     };
     let document = serde_json::to_vec(&document).map_err(Failure::general)?;
-    let creation = creation.create.begin()?;
-    let created: Created = creation.create(NPCS.path, document).await?;
-    exit::print(&created.id.to_string())
+    let created: Box<RawValue> = api.create(NPCS.path, document).await?;
+    let format = creation.create.format;
+    if format.is_given() {
+        return format.print(&created);
+    }
+    exit::print(&NPCS.identity(&created)?)
 }
 
 fn overrides(text: &str) -> Result<Box<RawValue>, String> {
@@ -193,6 +202,7 @@ mod tests {
         check(&[&npc], Some((true, false)));
         check(&["--none"], Some((false, true)));
         check(&[&npc, "--none"], None);
-        check(&["Rex"], None);
+        check(&["Rex"], Some((true, false)));
+        check(&["Rex", "--none"], None);
     }
 }

@@ -12,6 +12,7 @@ use switchboard_protocol::id::SkillsBookId;
 use crate::{
     api::ApiArguments,
     exit::{self, Failure},
+    output::FormatArguments,
     query::percent_encode,
     resources::{self, CreateArguments, complete_ids, table::SKILLS},
 };
@@ -53,19 +54,24 @@ pub(crate) struct Upload {
 ///
 /// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("format", |argument| argument.help(
+    "Print the response in this format. Default: text"
+)))]
 pub(crate) struct Search {
-    /// Id of the skills book: skb_…
+    /// Id or name of the skills book
     #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&SKILLS)))]
-    id: SkillsBookId,
+    id: String,
     /// Search words or a question
     #[arg(value_name = "QUESTION")]
     question: String,
     /// Maximum number of chunks
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     limit: u16,
-    /// Print the response as JSON
-    #[arg(long)]
+    /// Print the response as JSON: the same as -o jsonl
+    #[arg(long, conflicts_with = "format")]
     json: bool,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -95,16 +101,19 @@ impl resources::Action for Action {
 }
 
 async fn search(query: &Search) -> Result<(), Failure> {
+    let api = query.api.connect()?;
+    let id: SkillsBookId = SKILLS.resolve_as(&api, &query.id).await?;
     let path = format!(
         "{}/search?q={}&limit={}",
-        SKILLS.element_path(query.id),
+        SKILLS.element_path(id),
         percent_encode(&query.question),
         query.limit
     );
-    let answer = query.api.connect()?.get(&path).await;
+    let answer = api.get(&path).await;
     let answer: Box<RawValue> = answer.map_err(Failure::general)?;
-    if query.json {
-        return exit::print_json_line(&answer);
+    let format = query.format.or_json(query.json);
+    if format.is_given() {
+        return format.print(&answer);
     }
     let response: SearchResponse = serde_json::from_str(answer.get()).map_err(Failure::general)?;
     response

@@ -3,12 +3,14 @@
 
 use std::process::ExitCode;
 
+use clap_complete::ArgValueCandidates;
 use switchboard_protocol::id::{DeviceId, NpcId};
 
 use crate::{
     api::ApiArguments,
     exit::Failure,
     files,
+    resources::{complete_connected_devices, complete_ids, table::NPCS},
     stdio::{self, Gateway},
 };
 
@@ -23,11 +25,21 @@ use crate::{
 #[command(group(clap::ArgGroup::new("which").required(true)))]
 pub(crate) struct Arguments {
     /// Serve the services of this device
-    #[arg(long, group = "which", value_name = "ID")]
+    #[arg(
+        long,
+        group = "which",
+        value_name = "ID",
+        add = ArgValueCandidates::new(complete_connected_devices)
+    )]
     device: Option<DeviceId>,
-    /// Serve the services of this NPC's devices
-    #[arg(long, group = "which", value_name = "ID")]
-    npc: Option<NpcId>,
+    /// Serve the services of this NPC's devices: its id, the beginning of it, or its name
+    #[arg(
+        long,
+        group = "which",
+        value_name = "ID",
+        add = ArgValueCandidates::new(|| complete_ids(&NPCS))
+    )]
+    npc: Option<String>,
     /// Serve the services of all devices of the organisation; tool names begin with the device id
     #[arg(long, group = "which")]
     all: bool,
@@ -36,13 +48,15 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let (site, key) = arguments.api.connect()?.into_parts();
+    let api = arguments.api.connect()?;
     files::hint_stdin("messages of an MCP client");
-    let path = match (&arguments.device, arguments.npc) {
+    let path = match (&arguments.device, &arguments.npc) {
         (Some(device), _) => format!("/mcp/devices/{device}"),
-        (None, Some(npc)) => format!("/mcp/npcs/{npc}"),
+        // A whole id needs no request: the gateway may start later.
+        (None, Some(npc)) => format!("/mcp/npcs/{}", NPCS.resolve_as::<NpcId>(&api, npc).await?),
         (None, None) => "/mcp".to_owned(),
     };
+    let (site, key) = api.into_parts();
     let gateway = Gateway::new(site, &key, path)?;
     stdio::serve(gateway, tokio::io::stdin(), tokio::io::stdout()).await?;
     Ok(ExitCode::SUCCESS)

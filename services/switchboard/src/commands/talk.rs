@@ -9,6 +9,7 @@ use std::{
     process::ExitCode,
 };
 
+use clap_complete::ArgValueCandidates;
 use serde::Deserialize;
 use serde_json::json;
 use switchboard_protocol::id::NpcId;
@@ -20,6 +21,7 @@ use crate::{
     device::Listening,
     events::Event,
     exit::{self, Failure, PieceWriter, print_stderr},
+    resources::{complete_ids, table::NPCS},
 };
 
 /// Talks to an NPC from the terminal.
@@ -30,19 +32,19 @@ use crate::{
 ///
 /// With --voice, the microphone and the loudspeaker of this machine are used instead, until Ctrl-C.
 /// The terminal connects as the device talk-HOST-NPC, which becomes one of the NPC's devices, and
-/// offers the services of `switchboard device`. Prints what was heard and the answers.
+/// offers the services of `switchboard device`. Prints what was understood and the answers.
 ///
 /// Exit codes: 0 ended normally, 1 refused or not reachable, 64 invalid settings, 69 no program for
 /// sound is installed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// The NPC to talk to
-    #[arg(long, value_name = "ID")]
-    npc: Option<NpcId>,
+    /// The NPC to talk to: its id, the beginning of it, or its name
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&NPCS)))]
+    npc: Option<String>,
     /// Send only this text, print the response and exit
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
-    /// Name of the person who talks, as in the NPC's memories, for example user:anna; new memories
+    /// Name of the user who talks, as in the NPC's memories, for example user:anna; new memories
     /// are stored under this name
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
@@ -134,8 +136,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 impl Arguments {
     /// The NPC to talk to.
     async fn npc(&self, api: &Api) -> Result<NpcId, Failure> {
-        match self.npc {
-            Some(npc) => Ok(npc),
+        match &self.npc {
+            Some(npc) => NPCS.resolve_as(api, npc).await,
             None => default_npc(api).await,
         }
     }

@@ -21,9 +21,9 @@ pub(crate) enum Action {
 /// Exports a template as a Character Card V2.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
-    /// Id of the template
-    #[arg(add = ArgValueCandidates::new(|| complete_ids(&TEMPLATES)))]
-    id: TemplateId,
+    /// Id or name of the template
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&TEMPLATES)))]
+    id: String,
     /// Output file; .png embeds the card in the avatar, otherwise it is JSON. Default: stdout
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
@@ -49,10 +49,9 @@ async fn write_card(export: &Export) -> Result<(), Failure> {
     } else {
         "application/json"
     };
-    let path = format!(
-        "{}/export?format=card_v2",
-        TEMPLATES.element_path(export.id)
-    );
+    let api = export.api.connect()?;
+    let id: TemplateId = TEMPLATES.resolve_as(&api, &export.id).await?;
+    let path = format!("{}/export?format=card_v2", TEMPLATES.element_path(id));
     let sent = ApiRequest {
         method: Method::GET,
         path: &path,
@@ -61,7 +60,7 @@ async fn write_card(export: &Export) -> Result<(), Failure> {
             .collect(),
         body: Vec::new(),
     };
-    let card = export.api.connect()?.bytes(sent).await;
+    let card = api.bytes(sent).await;
     let card = card.map_err(Failure::general)?;
     files::write_output(export.file.as_deref(), &card)
 }

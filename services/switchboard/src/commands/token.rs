@@ -3,23 +3,30 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use clap_complete::ArgValueCandidates;
 use secrecy::ExposeSecret;
 use serde::Serialize;
+use serde_json::value::to_raw_value;
 use switchboard_protocol::id::DeviceId;
 
 use crate::{
     api::ApiArguments,
     exit::{self, Failure},
+    output::FormatArguments,
+    resources::{complete_ids, table::DEVICES},
 };
 
 /// Issues an access token for a device or a client and prints it.
 ///
 /// Exit codes: 0 issued, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("format", |argument| argument.help(
+    "Print the token, its id and its lifetime, in this format. Default: the token alone"
+)))]
 #[command(group = clap::ArgGroup::new("subject").required(true).args(["device", "scope"]))]
 pub(crate) struct Arguments {
     /// Issue a token for this device
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&DEVICES)))]
     device: Option<DeviceId>,
     /// Issue a token for a client with this scope: call, read or admin; can be repeated
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', num_args = 1)]
@@ -35,9 +42,11 @@ pub(crate) struct Arguments {
     /// Lifetime of the token in seconds. Default: set by the server
     #[arg(long, value_name = "SECONDS")]
     ttl_s: Option<u64>,
-    /// Print a JSON object with the token, its id and its lifetime
-    #[arg(long)]
+    /// Print a JSON object with the token, its id and its lifetime: the same as -o jsonl
+    #[arg(long, conflicts_with = "format")]
     json: bool,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -60,7 +69,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         .await
         .map_err(Failure::general)?;
     let access_token = token.access_token.expose_secret();
-    if !arguments.json {
+    let format = arguments.format.or_json(arguments.json);
+    if !format.is_given() {
         exit::print(access_token)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -70,6 +80,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         expires_in: token.expires_in,
         token_id: &token.token_id,
     };
-    exit::print(&serde_json::to_string(&output).context("cannot serialise the token")?)?;
+    format.print(&to_raw_value(&output).context("cannot serialise the token")?)?;
     Ok(ExitCode::SUCCESS)
 }

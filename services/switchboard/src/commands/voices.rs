@@ -12,7 +12,8 @@ use switchboard_protocol::id::VoiceId;
 
 use crate::{
     api::{Api, ApiArguments},
-    exit::{self, Failure},
+    exit::Failure,
+    output::FormatArguments,
     resources::{self, CreateArguments, JobWatch, complete_ids, table::VOICES},
 };
 
@@ -71,9 +72,11 @@ pub(crate) struct Upload {
 /// settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Train {
-    /// Id of the voice: voice_…
+    /// Id or name of the voice
     #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&VOICES)))]
-    id: VoiceId,
+    id: String,
+    #[command(flatten)]
+    format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -90,17 +93,22 @@ impl resources::Action for Action {
 
 async fn train(one: &Train) -> Result<(), Failure> {
     let api = one.api.connect()?;
-    let train = format!("{}/train", VOICES.element_path(one.id));
+    let id: VoiceId = VOICES.resolve_as(&api, &one.id).await?;
+    let train = format!("{}/train", VOICES.element_path(id));
     let begun = api.send(Method::POST, &train, Vec::new()).await;
-    wait_and_print(&api, begun.map_err(Failure::general)?).await
+    wait_and_print(&api, begun.map_err(Failure::general)?, one.format).await
 }
 
 /// Waits until a voice is ready or has failed, and prints it.
-async fn wait_and_print(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> {
+async fn wait_and_print(
+    api: &Api,
+    voice: Box<RawValue>,
+    format: FormatArguments,
+) -> Result<(), Failure> {
     let watch = JobWatch {
         api,
         resource: &VOICES,
         transient_states: TRANSIENT_STATES,
     };
-    exit::print_json(&watch.wait(voice, |_| ()).await?)
+    format.print(&watch.wait(voice, |_| ()).await?)
 }

@@ -8,9 +8,13 @@ use clap::{
 use clap_complete::ArgValueCandidates;
 use serde_json::value::RawValue;
 
-use super::{Body, CreateArguments, Kind, Operation, Param, Resource, Value, complete_ids, table};
+use super::{
+    Body, CreateArguments, Kind, Operation, Param, Resource, Value, complete_connected_devices,
+    complete_ids, table,
+};
 use crate::{
     api::ApiArguments,
+    moment,
     output::{FormatArguments, ListArguments},
 };
 
@@ -32,7 +36,7 @@ impl Operation {
             command = command.group(group);
         }
         if self.has_id() {
-            command = command.arg(id_argument(resource));
+            command = command.arg(self.id_argument(resource));
         }
         command = command.args(self.params.iter().map(Param::argument));
         command = match (self.body, self.kind) {
@@ -63,11 +67,16 @@ impl Operation {
         match self.kind {
             Kind::List => ListArguments::augment_args(command),
             Kind::Show => ApiArguments::augment_args(FormatArguments::augment_args(command)),
-            Kind::Edit => ApiArguments::augment_args(command.arg(version_argument())),
-            Kind::Create | Kind::Send if self.method() == "POST" => {
-                CreateArguments::augment_args(command)
+            Kind::Edit => {
+                let command = FormatArguments::augment_args(command.arg(version_argument()));
+                ApiArguments::augment_args(command)
             }
-            _ => ApiArguments::augment_args(command),
+            Kind::Create => {
+                CreateArguments::augment_args(command).mut_arg("format", created_format)
+            }
+            Kind::Send if self.method() == "POST" => CreateArguments::augment_args(command),
+            Kind::Send => ApiArguments::augment_args(FormatArguments::augment_args(command)),
+            Kind::Delete | Kind::Download => ApiArguments::augment_args(command),
         }
     }
 
@@ -83,19 +92,38 @@ impl Operation {
             );
         }
         if self.has_id() && !resource.path.is_empty() {
-            about += "\n\nID may be shortened to the beginning of an id";
-            about += if resource.title.is_empty() {
-                ""
-            } else {
-                ", or be a name"
+            about += match (resource.prefix, resource.title) {
+                ("", _) => "",
+                (_, "") => {
+                    "\n\nID may be shortened to the beginning of an id, if only one element has it."
+                }
+                _ => {
+                    "\n\nID may be shortened to the beginning of an id, or be a name, if only one element has it."
+                }
             };
-            about += ", if only one element has it.";
         }
         if self.kind == Kind::Edit {
             about += "\n\nThe change is a JSON merge patch (RFC 7396) of what `show` prints: null \
                       removes a member.";
         }
         about + "\n\n" + EXIT_CODES
+    }
+
+    fn id_argument(&self, resource: &'static Resource) -> Arg {
+        let kinds = if resource.title.is_empty() {
+            "Id"
+        } else {
+            "Id or name"
+        };
+        let argument = Arg::new("id")
+            .value_name("ID")
+            .required(true)
+            .help(format!("{kinds} of {}", resource.noun));
+        argument.add(if self.needs_connection {
+            ArgValueCandidates::new(complete_connected_devices)
+        } else {
+            ArgValueCandidates::new(move || complete_ids(resource))
+        })
     }
 
     /// Two or three lines that work as they are, once the names exist.
@@ -166,6 +194,7 @@ impl Param {
                 .value_name(self.flag.to_uppercase())
                 .value_parser(PossibleValuesParser::new(values)),
             Value::Json => argument.value_name("JSON").value_parser(json),
+            Value::Time => argument.value_name("TIME").value_parser(moment::parse),
             Value::Switch(_) => argument.action(ArgAction::SetTrue),
         }
     }
@@ -182,7 +211,9 @@ impl Param {
             Value::Json => matches
                 .get_one::<Box<RawValue>>(&key)
                 .map(ToString::to_string),
-            Value::Text(_) | Value::Choice(_) => matches.get_one::<String>(&key).cloned(),
+            Value::Text(_) | Value::Choice(_) | Value::Time => {
+                matches.get_one::<String>(&key).cloned()
+            }
         }
     }
 
@@ -194,22 +225,11 @@ impl Param {
                 Some(values.cloned().collect())
             }
             Value::Switch(_) | Value::Json => serde_json::from_str(&self.text_of(matches)?).ok(),
-            Value::Text(_) | Value::Choice(_) => self.text_of(matches).map(Into::into),
+            Value::Text(_) | Value::Choice(_) | Value::Time => {
+                self.text_of(matches).map(Into::into)
+            }
         }
     }
-}
-
-fn id_argument(resource: &'static Resource) -> Arg {
-    let kinds = if resource.title.is_empty() {
-        "Id"
-    } else {
-        "Id or name"
-    };
-    Arg::new("id")
-        .value_name("ID")
-        .required(true)
-        .help(format!("{kinds} of {}", resource.noun))
-        .add(ArgValueCandidates::new(move || complete_ids(resource)))
 }
 
 fn owner_argument(owner: &'static str) -> Arg {
@@ -238,6 +258,11 @@ fn version_argument() -> Arg {
             "Change only this version, the ETag without quotes: 3, or 3-2 if the version of the \
              template counts too. Default: any version",
         )
+}
+
+/// The format of commands that print the id of what they create.
+pub(crate) fn created_format(argument: Arg) -> Arg {
+    argument.help("Print what is created, in this format. Default: its id alone")
 }
 
 fn version(text: &str) -> Result<String, String> {

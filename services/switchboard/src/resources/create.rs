@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     api::{Api, ApiArguments, ApiError},
     exit::{self, Failure},
+    output::FormatArguments,
 };
 
 /// Arguments of `create` subcommands.
@@ -14,6 +15,8 @@ pub(crate) struct CreateArguments {
     /// Default: a random key
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    #[command(flatten)]
+    pub(crate) format: FormatArguments,
     #[command(flatten)]
     api: ApiArguments,
 }

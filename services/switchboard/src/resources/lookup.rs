@@ -1,16 +1,17 @@
 //! The elements of a collection: all pages of them, the one that a user means, and those that a
 //! shell proposes.
 
-use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
+use std::{collections::BTreeMap, fmt::Display, ops::ControlFlow, str::FromStr, time::Duration};
 
 use anyhow::Context as _;
 use clap_complete::CompletionCandidate;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
-use super::Resource;
+use super::{Resource, table::DEVICES};
 use crate::{
     api::{Api, ApiArguments},
+    contexts::{Context, Contexts},
     exit::{self, Failure},
     output::member_of,
     query::percent_encode,
@@ -72,8 +73,9 @@ impl Resource {
     ///
     /// # Errors
     /// When there are several such elements, or none.
-    pub(super) async fn resolve(&self, api: &Api, given: &str) -> Result<String, Failure> {
-        if self.path.is_empty() || self.is_id(given) {
+    pub(crate) async fn resolve(&self, api: &Api, given: &str) -> Result<String, Failure> {
+        let has_only_own_ids = self.prefix.is_empty() && self.title.is_empty();
+        if self.path.is_empty() || self.is_id(given) || (has_only_own_ids && !given.is_empty()) {
             return Ok(given.to_owned());
         }
         if given.is_empty() {
@@ -128,6 +130,20 @@ impl Resource {
         }
     }
 
+    /// As [`Self::resolve`], with the type of the id.
+    ///
+    /// # Errors
+    /// Also when the id is malformed.
+    pub(crate) async fn resolve_as<T: FromStr<Err: Display>>(
+        &self,
+        api: &Api,
+        given: &str,
+    ) -> Result<T, Failure> {
+        let id = self.resolve(api, given).await?;
+        id.parse()
+            .map_err(|error| Failure::usage(format!("`{id}`: {error}")))
+    }
+
     /// Returns the id of an element.
     ///
     /// # Errors
@@ -145,20 +161,46 @@ impl Resource {
         })
     }
 
-    /// The id and the title of an element.
     fn identify(&self, element: &RawValue) -> Result<(String, String), Failure> {
-        let element: Value =
-            serde_json::from_str(element.get()).context("the list is malformed")?;
+        let element = serde_json::from_str(element.get()).context("the list is malformed")?;
+        Ok(self.names(&element))
+    }
+
+    /// The id and the title of an element.
+    fn names(&self, element: &Value) -> (String, String) {
         let text = |path: &str| {
-            let value = member_of(&element, path).and_then(Value::as_str);
+            let value = member_of(element, path).and_then(Value::as_str);
             value.unwrap_or_default().to_owned()
         };
-        Ok((text(self.id), text(self.title)))
+        (text(self.id), text(self.title))
     }
 }
 
 /// The ids that a shell proposes: those of the first page, with their names.
 pub(crate) fn complete_ids(resource: &'static Resource) -> Vec<CompletionCandidate> {
+    complete(resource, |_| true)
+}
+
+/// The ids of devices that can be called now.
+pub(crate) fn complete_connected_devices() -> Vec<CompletionCandidate> {
+    complete(&DEVICES, |device| {
+        device.get("online") == Some(&Value::Bool(true))
+    })
+}
+
+/// The names of contexts, with their addresses.
+pub(crate) fn complete_contexts() -> Vec<CompletionCandidate> {
+    let contexts = Contexts::read().unwrap_or_default().contexts;
+    let candidate = |(name, context): (String, Context)| {
+        CompletionCandidate::new(name).help(Some(exit::escaped(&context.url).into()))
+    };
+    contexts.into_iter().map(candidate).collect()
+}
+
+fn complete(
+    resource: &'static Resource,
+    is_proposed: impl Fn(&Value) -> bool,
+) -> Vec<CompletionCandidate> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -166,7 +208,12 @@ pub(crate) fn complete_ids(resource: &'static Resource) -> Vec<CompletionCandida
         return Vec::new();
     };
     let proposed = async {
-        let api = ApiArguments::of_completion()?.connect()?;
+        let arguments = ApiArguments::of_completion()?;
+        let api = if resource.is_for_operators {
+            arguments.connect_as_operator()
+        } else {
+            arguments.connect()
+        }?;
         let mut candidates = Vec::new();
         let mut left = resource.page;
         let pages = Pages {
@@ -175,10 +222,11 @@ pub(crate) fn complete_ids(resource: &'static Resource) -> Vec<CompletionCandida
             path: resource.path,
         };
         let take = |element: Box<RawValue>| {
-            let (id, title) = resource.identify(&element)?;
-            let help = (!title.is_empty()).then(|| exit::escaped(&title).into());
-            // Calls reach connected devices only.
-            if !element.get().contains("\"online\":false") {
+            let element: Value =
+                serde_json::from_str(element.get()).context("the list is malformed")?;
+            if is_proposed(&element) {
+                let (id, title) = resource.names(&element);
+                let help = (!title.is_empty()).then(|| exit::escaped(&title).into());
                 candidates.push(CompletionCandidate::new(id).help(help));
             }
             left = left.saturating_sub(1);

@@ -14,6 +14,8 @@ pub(crate) struct Operation {
     pub(crate) body: Body,
     /// The question before a change that cannot be undone; empty if there is none.
     pub(crate) question: &'static str,
+    /// Whether the element is a device that has to be connected: a shell proposes only those.
+    pub(crate) needs_connection: bool,
     /// Arguments of examples, besides those that follow from the kind.
     pub(crate) examples: &'static [&'static str],
 }
@@ -69,6 +71,8 @@ pub(crate) enum Value {
     Texts(&'static str),
     Choice(&'static [&'static str]),
     Json,
+    /// A time, as [`crate::moment`] reads it.
+    Time,
     /// A flag without a value, and what it means.
     Switch(&'static str),
 }
@@ -88,6 +92,7 @@ impl Operation {
             params: &[],
             body: Body::None,
             question: "",
+            needs_connection: false,
             examples: &[],
         }
     }
@@ -145,6 +150,11 @@ impl Operation {
         self
     }
 
+    pub(super) const fn of_connected_devices(mut self) -> Self {
+        self.needs_connection = true;
+        self
+    }
+
     pub(super) const fn examples(mut self, examples: &'static [&'static str]) -> Self {
         self.examples = examples;
         self
@@ -191,6 +201,11 @@ impl Param {
         help: &'static str,
     ) -> Self {
         Self::of(flag, member, Value::Text(value), help)
+    }
+
+    /// A flag with a time.
+    pub(super) const fn time(flag: &'static str, help: &'static str) -> Self {
+        Self::of(flag, flag, Value::Time, help)
     }
 
     pub(super) const fn of(

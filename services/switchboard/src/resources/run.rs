@@ -57,15 +57,21 @@ impl Operation {
                 let body = self.input(matches)?;
                 let api = api.with_progress(body.len());
                 let creation = parsed::<CreateArguments>(matches)?.with(api);
-                let created: serde_json::Value = creation.create(&path, body).await?;
-                let id = created.get(resource.id).and_then(serde_json::Value::as_str);
-                exit::print(id.ok_or_else(|| Failure::general("the response has no id"))?)
+                let created: Box<RawValue> = creation.create(&path, body).await?;
+                let format = parsed::<FormatArguments>(matches)?;
+                if format.is_given() {
+                    return format.print(&created);
+                }
+                match resource.identity(&created)?.as_str() {
+                    "" => Err(Failure::general("the response has no id")),
+                    id => exit::print(id),
+                }
             }
             Kind::Send if self.method() == "POST" => {
                 let creation = parsed::<CreateArguments>(matches)?.with(api);
                 let body = self.input(matches)?;
                 let document: Box<RawValue> = creation.create(&path, body).await?;
-                exit::print_json(&document)
+                parsed::<FormatArguments>(matches)?.print(&document)
             }
             Kind::Send | Kind::Edit | Kind::Delete => {
                 let response = api.bytes(self.request(&path, matches)?).await;
@@ -75,7 +81,7 @@ impl Operation {
                 }
                 let document: Box<RawValue> =
                     serde_json::from_slice(&response).map_err(Failure::general)?;
-                exit::print_json(&document)
+                parsed::<FormatArguments>(matches)?.print(&document)
             }
             Kind::Download => {
                 let response = api.bytes(self.request(&path, matches)?).await;

@@ -55,9 +55,12 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
         book
     };
     if upload.no_wait {
-        return exit::print_json(&book);
+        return upload.create.format.print(&book);
     }
-    exit::print_json(&wait(&creation.api, book).await?)
+    upload
+        .create
+        .format
+        .print(&wait(&creation.api, book).await?)
 }
 
 async fn finish(creation: &KeyedApi, id: &str) -> Result<Box<RawValue>, Failure> {

@@ -4,12 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 
 use super::{Upload, wait_and_print};
-use crate::{
-    exit::{self, Failure},
-    files,
-    query::percent_encode,
-    resources::table::VOICES,
-};
+use crate::{exit::Failure, files, query::percent_encode, resources::table::VOICES};
 
 /// Maximum size of a sample accepted by the API.
 const MAX_SAMPLE_BYTES: u64 = 10 * 1024 * 1024;
@@ -20,9 +15,9 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let creation = upload.create.begin()?.with_progress(sample.len());
     let voice: Box<RawValue> = creation.create(&path, sample).await?;
     if upload.no_wait {
-        return exit::print_json(&voice);
+        return upload.create.format.print(&voice);
     }
-    wait_and_print(&creation.api, voice).await
+    wait_and_print(&creation.api, voice, upload.create.format).await
 }
 
 fn query(upload: &Upload) -> Result<String, Failure> {

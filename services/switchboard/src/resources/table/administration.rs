@@ -219,18 +219,11 @@ pub(crate) static USAGE: Resource = Resource {
     )
     .named("")
     .params(&[
-        Param::text(
+        Param::time(
             "from",
-            "from",
-            "TIME",
-            "Start of the period (RFC 3339). Default: 30 days ago",
+            "Start of the period: a day (2026-01-31), a time of RFC 3339, or a duration before now (2h, 7d). Default: 30 days ago",
         ),
-        Param::text(
-            "to",
-            "to",
-            "TIME",
-            "End of the period (RFC 3339). Default: now",
-        ),
+        Param::time("to", "End of the period, given as the start. Default: now"),
         Param::of(
             "granularity",
             "granularity",
@@ -238,7 +231,7 @@ pub(crate) static USAGE: Resource = Resource {
             "Length of a period. Default: day",
         ),
     ])
-    .examples(&["", "--from 2026-01-01T00:00:00Z --granularity hour"])],
+    .examples(&["-o table", "--from 7d", "--from 2026-01-01 --to 2026-02-01 --granularity day"])],
     ..Resource::NONE
 };
 
@@ -287,23 +280,16 @@ pub(crate) static AUDIT: Resource = Resource {
             "ID",
             "Only changes of the resource with this id",
         ),
-        Param::text(
+        Param::time(
             "since",
-            "since",
-            "TIME",
-            "Only changes at this time or later (RFC 3339)",
+            "Only changes at this time or later: a day (2026-01-31), a time of RFC 3339, or a duration before now (2h, 7d)",
         ),
-        Param::text(
-            "until",
-            "until",
-            "TIME",
-            "Only changes before this time (RFC 3339)",
-        ),
+        Param::time("until", "Only changes before this time, given as --since"),
     ])
     .examples(&[
         "",
         "--resource npc --action removed",
-        "--since 2026-01-01T00:00:00Z -o json",
+        "--since 7d -o json",
     ])],
     ..Resource::NONE
 };

@@ -1,4 +1,4 @@
-//! Devices, their calls, and what users said to them.
+//! Devices, their calls, and recordings of what users spoke.
 
 use super::super::{Custom, Operation, Param, Resource, Value};
 use crate::{commands::calls, output::Column};
@@ -35,6 +35,7 @@ pub(crate) static DEVICES: Resource = Resource {
             "",
         )
         .named("disconnect")
+        .of_connected_devices()
         .examples(&["ID", "ID --context production"]),
     ],
     ..Resource::NONE
@@ -86,7 +87,7 @@ pub(crate) static CALLS: Resource = Resource {
 pub(crate) static RECORDINGS: Resource = Resource {
     name: "recordings",
     noun: "a recording",
-    about: "Manages recordings of what users said to devices",
+    about: "Manages recordings of what users spoke to devices",
     path: "/v1/recordings",
     member: "recordings",
     prefix: "rec_",
