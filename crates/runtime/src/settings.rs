@@ -4,6 +4,7 @@
 
 mod environment;
 mod file;
+mod given;
 mod source;
 
 use std::{
@@ -16,6 +17,7 @@ use secrecy::SecretString;
 
 pub use environment::variable;
 use file::File;
+pub use given::{Given, Values};
 
 /// Exit code for invalid settings (`EX_USAGE` of sysexits).
 pub const EXIT_USAGE: u8 = 64;
@@ -54,9 +56,21 @@ pub fn parse_command<C: FromArgMatches>(
     command: Command,
     args: impl IntoIterator<Item = OsString>,
 ) -> Result<C, SettingsError> {
+    parse_command_over(command, &Values::default(), args)
+}
+
+/// As [`parse_command`], with values for what neither a flag, the environment nor the file gives.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_command_over<C: FromArgMatches>(
+    command: Command,
+    values: &Values,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<C, SettingsError> {
     let args: Vec<OsString> = args.into_iter().collect();
     let command = derive_variables(with_file_flag(command));
-    let command = map_args(command, &hide_secret);
+    let command = values.apply_to(map_args(command, &hide_secret));
     let file = file_path(&args)
         .map(File::read)
         .transpose()?

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
-use switchboard_runtime::telemetry;
+use switchboard_runtime::{settings::Given, telemetry};
 
 use crate::{commands, exit::Failure, help, process::Telemetry, resources::Invocation};
 
@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 /// The subcommands, in the order in which users need them.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    Up(Box<commands::up::Arguments>),
+    Up(Box<Given<commands::up::Arguments>>),
     Device(commands::device::Arguments),
     Call(commands::call::Arguments),
     Talk(commands::talk::Arguments),

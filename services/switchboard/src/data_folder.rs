@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use switchboard_identity::ApiKeySecret;
+use switchboard_runtime::settings::Values;
 use switchboard_store::MasterKeys;
 
 use crate::{arguments::DataArguments, exit::Failure, process::Ready};
@@ -30,6 +31,9 @@ pub(crate) struct Instance {
     pub(crate) device_addr: Option<String>,
     pub(crate) http_url: Option<String>,
     pub(crate) admin_url: Option<String>,
+    /// The settings of the current or last run, for `switchboard doctor`.
+    #[serde(default)]
+    pub(crate) settings: Values,
 }
 
 impl Instance {
@@ -43,6 +47,7 @@ impl Instance {
             device_addr: None,
             http_url: None,
             admin_url: None,
+            settings: Values::default(),
         }
     }
 

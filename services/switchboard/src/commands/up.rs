@@ -17,6 +17,7 @@ use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::Need,
     http::{HttpConfig, HttpLimits, HttpListeners},
+    settings::{Given, Values},
 };
 use switchboard_store::{MasterKeyConfig, MasterKeys, Objects, Store, StoreError};
 
@@ -39,8 +40,8 @@ const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs all services in one process, with a private Postgres.
 ///
 /// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when
-/// ready, and on a terminal a summary instead; logs go to stderr. Ctrl-C waits for what is in
-/// progress; a second one stops at once.
+/// ready, with "tls_addr" and "https_url" where TLS is on, and on a terminal a summary instead; logs
+/// go to stderr. Ctrl-C waits for what is in progress; a second one stops at once.
 ///
 /// The API key is created at the first start and stored, with the database, in --data-dir. Other
 /// subcommands such as `switchboard device`, `call` and `token` find it there.
@@ -107,7 +108,10 @@ const PARTS: [(&str, bool); 2] = [
     ("the page of the API", cfg!(feature = "api-page")),
 ];
 
-pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(
+    Given { arguments, values }: Given<Arguments>,
+    telemetry: Telemetry,
+) -> Result<ExitCode, Failure> {
     log_missing_parts();
     let folder = DataFolder::open(&arguments.data.path()?)?;
     let admin = process::listen("--admin-listen", &arguments.admin_listen)?;
@@ -122,7 +126,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             .listen(process::listen("--http-listen", &arguments.http_listen)?)?,
     };
     let drain = arguments.drain.drain();
-    let start = async |process: &Process| start(arguments, ports, &folder, process).await;
+    let start = async |process: &Process| start(arguments, values, ports, &folder, process).await;
     Process::begin(admin, telemetry)?.run(drain, start).await
 }
 
@@ -137,6 +141,7 @@ fn log_missing_parts() {
 
 async fn start(
     mut arguments: Arguments,
+    settings: Values,
     ports: Ports,
     folder: &DataFolder,
     process: &Process,
@@ -192,6 +197,7 @@ async fn start(
         .await
         .context("the token keys were not published")?;
     instance.set_addresses(&ready);
+    instance.settings = settings;
     folder.save(&instance)?;
     steps.done("services started");
     Ok(Ready {

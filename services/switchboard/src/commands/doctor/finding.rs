@@ -53,7 +53,23 @@ pub(super) struct Finding {
     check: Check,
     /// What was done to find out, and with what.
     how: String,
-    result: Result<String, Problem>,
+    verdict: Verdict,
+}
+
+/// The result of a check.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// With what was found.
+    Passed(String),
+    /// With the reason: it is neither known to work nor to fail.
+    NotChecked(String),
+    Failed(Problem),
+}
+
+impl From<Result<String, Problem>> for Verdict {
+    fn from(result: Result<String, Problem>) -> Self {
+        result.map_or_else(Self::Failed, Self::Passed)
+    }
 }
 
 /// What is wrong, and the command or the setting that solves it.
@@ -64,20 +80,27 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    /// A problem that a command solves.
-    pub(super) fn run(what: impl Display, command: impl Display) -> Self {
+    /// A problem with a remedy in words.
+    pub(super) fn new(what: impl Display, remedy: impl Into<String>) -> Self {
         Self {
             what: what.to_string(),
-            remedy: format!("run `{command}`"),
+            remedy: remedy.into(),
         }
+    }
+
+    /// The remedy.
+    pub(super) fn into_remedy(self) -> String {
+        self.remedy
+    }
+
+    /// A problem that a command solves.
+    pub(super) fn run(what: impl Display, command: impl Display) -> Self {
+        Self::new(what, format!("run `{command}`"))
     }
 
     /// A problem that settings solve, as the user names them.
     pub(super) fn set(what: impl Display, settings: impl Display) -> Self {
-        Self {
-            what: what.to_string(),
-            remedy: format!("correct {settings}"),
-        }
+        Self::new(what, format!("correct {settings}"))
     }
 
     /// A problem that a command solves, unless settings are wrong.
@@ -86,10 +109,7 @@ impl Problem {
         command: impl Display,
         settings: impl Display,
     ) -> Self {
-        Self {
-            what: what.to_string(),
-            remedy: format!("run `{command}`, or correct {settings}"),
-        }
+        Self::new(what, format!("run `{command}`, or correct {settings}"))
     }
 }
 
@@ -100,33 +120,42 @@ impl Check {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The line of this check; `how` says what was done to find out, and with what.
-    pub(super) fn line(self, how: impl Into<String>, result: Result<String, Problem>) -> Finding {
+    /// The line of this check; `how` is what was done to find out, and with what.
+    pub(super) fn line(self, how: impl Into<String>, verdict: impl Into<Verdict>) -> Finding {
         Finding {
             check: self,
             how: how.into(),
-            result,
+            verdict: verdict.into(),
         }
+    }
+
+    /// The line of a check that is not done, for this reason.
+    pub(super) fn skipped(self, how: impl Into<String>, reason: impl Into<String>) -> Finding {
+        self.line(how, Verdict::NotChecked(reason.into()))
     }
 }
 
 impl Finding {
     fn text(&self) -> String {
         let (name, how) = (self.check.name(), &self.how);
-        match &self.result {
-            Ok(detail) => format!("ok    {name}: {detail} [{how}]"),
-            Err(Problem { what, remedy }) => format!("FAIL  {name}: {what} [{how}]; {remedy}"),
+        match &self.verdict {
+            Verdict::Passed(detail) => format!("ok    {name}: {detail} [{how}]"),
+            Verdict::NotChecked(reason) => format!("-     {name}: not checked: {reason} [{how}]"),
+            Verdict::Failed(Problem { what, remedy }) => {
+                format!("FAIL  {name}: {what} [{how}]; {remedy}")
+            }
         }
     }
 
     fn json(&self) -> serde_json::Value {
-        let (detail, remedy) = match &self.result {
-            Ok(detail) => (detail, None),
-            Err(problem) => (&problem.what, Some(&problem.remedy)),
+        let (is_ok, detail, remedy) = match &self.verdict {
+            Verdict::Passed(detail) => (Some(true), detail, None),
+            Verdict::NotChecked(reason) => (None, reason, None),
+            Verdict::Failed(problem) => (Some(false), &problem.what, Some(&problem.remedy)),
         };
         json!({
             "check": self.check.name(),
-            "ok": self.result.is_ok(),
+            "ok": is_ok,
             "how": self.how,
             "detail": detail,
             "remedy": remedy,
@@ -134,7 +163,7 @@ impl Finding {
     }
 }
 
-/// Prints the report; the exit code says whether all checks have passed.
+/// Prints the report; the exit code is 1 if a check has failed.
 pub(super) fn print(findings: &[Finding], as_json: bool) -> Result<ExitCode, Failure> {
     if as_json {
         let list: Vec<_> = findings.iter().map(Finding::json).collect();
@@ -143,7 +172,8 @@ pub(super) fn print(findings: &[Finding], as_json: bool) -> Result<ExitCode, Fai
         let mut lines = findings.iter().map(Finding::text);
         lines.try_for_each(|line| exit::print(&line))?;
     }
-    let has_failed = findings.iter().any(|finding| finding.result.is_err());
+    let has_failed = |finding: &Finding| matches!(finding.verdict, Verdict::Failed(_));
+    let has_failed = findings.iter().any(has_failed);
     Ok(ExitCode::from(u8::from(has_failed)))
 }
 
@@ -161,6 +191,16 @@ mod tests {
         check(Problem::set("away", "REDIS_URL"), "correct REDIS_URL");
         let both = Problem::run_or_set("away", "start it", "REDIS_URL");
         check(both, "run `start it`, or correct REDIS_URL");
+    }
+
+    #[test]
+    fn line_that_is_not_checked_has_a_reason_and_is_neither_true_nor_false() {
+        let line = Check::Redis.skipped("read the settings", "none are given");
+        assert_eq!(
+            line.text(),
+            "-     Redis: not checked: none are given [read the settings]"
+        );
+        assert_eq!(line.json()["ok"], serde_json::Value::Null);
     }
 
     #[test]

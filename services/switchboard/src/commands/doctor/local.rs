@@ -5,6 +5,7 @@ use std::path::Path;
 use super::{
     Arguments,
     finding::{Check, Finding, Problem},
+    target::Target,
 };
 use crate::{data_folder::Instance, postgres, shell};
 
@@ -12,12 +13,12 @@ use crate::{data_folder::Instance, postgres, shell};
 pub(super) fn data_folder(arguments: &Arguments) -> (Finding, Option<Instance>) {
     let check = Check::DataFolder;
     let how = "read its up.json";
-    let Ok(path) = arguments.data.path() else {
+    let Ok(path) = arguments.api.data.path() else {
         let problem = Problem::set("there is no home folder for it", "--data-dir");
         return (check.line(how, Err(problem)), None);
     };
     let shown = path.display();
-    match arguments.data.instance() {
+    match arguments.api.data.instance() {
         Ok(Some(instance)) => {
             let detail = format!("{shown} contains the data of an `up`");
             (check.line(how, Ok(detail)), Some(instance))
@@ -27,9 +28,18 @@ pub(super) fn data_folder(arguments: &Arguments) -> (Finding, Option<Instance>) 
             (check.line(how, Ok(detail)), None)
         }
         Err(error) => {
-            let file = shell::quote_path(&path.join("up.json"));
-            let fix = format!("mv {file} {file}.damaged");
-            (check.line(how, Err(Problem::run(error, fix))), None)
+            let file = path.join("up.json");
+            let problem = match std::fs::read(&file) {
+                Ok(_) => {
+                    let file = shell::quote_path(&file);
+                    Problem::run(error, format!("mv {file} {file}.damaged"))
+                }
+                Err(_) => {
+                    let what = format!("{error}; only the user who runs `up` can read it");
+                    Problem::set(what, "the user, or --data-dir")
+                }
+            };
+            (check.line(how, Err(problem)), None)
         }
     }
 }
@@ -41,11 +51,12 @@ pub(super) fn databases(data_folder: Option<&Path>) -> Finding {
     let mut clusters = match postgres::clusters_outside() {
         Ok(clusters) => clusters,
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            let detail = "only root has databases outside of data folders, and may list them";
-            return check.line("listed /var/lib/switchboard", Ok(detail.to_owned()));
+            let reason = "only root has databases outside of data folders, and may list them";
+            return check.skipped("listed /var/lib/switchboard", reason);
         }
         Err(error) => {
-            let problem = Problem::run(error, "ls -la /var/lib/switchboard");
+            let fix = "mv /var/lib/switchboard /var/lib/switchboard.damaged";
+            let problem = Problem::run(error, fix);
             return check.line("listed /var/lib/switchboard", Err(problem));
         }
     };
@@ -81,7 +92,11 @@ pub(super) fn databases(data_folder: Option<&Path>) -> Finding {
 }
 
 /// Looks for the programs of the private Postgres.
-pub(super) fn programs(arguments: &Arguments) -> Finding {
+pub(super) fn programs(arguments: &Arguments, target: &Target) -> Finding {
+    if target.is_elsewhere() {
+        let reason = "only an `up` on this machine needs them";
+        return Check::Programs.skipped("read the settings", reason);
+    }
     let folder = arguments.postgres_bin_dir.as_deref();
     let how = match folder {
         Some(folder) => format!("ran `postgres --version` of {}", folder.display()),

@@ -12,14 +12,23 @@ use super::{
     Arguments, CHECK_TIMEOUT,
     finding::{Check, Finding, Problem},
     stores,
+    target::Target,
 };
 
 /// What was done where nothing is configured.
 const SETTINGS: &str = "read the settings";
 
 /// Embeds a letter. Without embeddings, search matches words only.
-pub(super) async fn embeddings(arguments: &Arguments) -> Finding {
+pub(super) async fn embeddings(arguments: &Arguments, target: &Target) -> Finding {
     let check = Check::Embeddings;
+    let config = &arguments.embeddings;
+    let (has_key, is_configured) = (
+        config.embeddings_key.is_some(),
+        config.embeddings_endpoint.is_some(),
+    );
+    if let Some(reason) = target.unknown_settings("embeddings-key", has_key, is_configured) {
+        return check.skipped(SETTINGS, reason);
+    }
     let Some(endpoint) = Endpoint::from_config(&arguments.embeddings) else {
         let detail = "not configured: search matches words only".to_owned();
         return check.line(SETTINGS, Ok(detail));
@@ -55,8 +64,14 @@ async fn embed(arguments: &Arguments, endpoint: &Endpoint) -> Result<String, Pro
 }
 
 /// Contacts the providers of language models.
-pub(super) async fn conversations(arguments: &Arguments) -> Finding {
+pub(super) async fn conversations(arguments: &Arguments, target: &Target) -> Finding {
     let check = Check::Conversations;
+    let config = &arguments.completions;
+    let has_key = config.completions_key.is_some();
+    let is_configured = config.completions_endpoint.is_some() || config.completions_file.is_some();
+    if let Some(reason) = target.unknown_settings("completions-key", has_key, is_configured) {
+        return check.skipped(SETTINGS, reason);
+    }
     let settings = match arguments.completions.completions_file {
         Some(_) => "the file in SWITCHBOARD_COMPLETIONS_FILE",
         None => "SWITCHBOARD_COMPLETIONS_ENDPOINT and _KEY",
@@ -72,7 +87,7 @@ pub(super) async fn conversations(arguments: &Arguments) -> Finding {
 }
 
 /// Contacts the providers of speech in both directions.
-pub(super) async fn speech(arguments: &Arguments) -> [Finding; 2] {
+pub(super) async fn speech(arguments: &Arguments, target: &Target) -> [Finding; 2] {
     let checks = [Check::Recognition, Check::Synthesis];
     let (stt, tts) = match arguments.speech.speech_file {
         Some(_) => (
@@ -92,15 +107,25 @@ pub(super) async fn speech(arguments: &Arguments) -> [Finding; 2] {
             return checks.map(|check| check.line(SETTINGS, Err(Problem::set(&error, both))));
         }
     };
+    let config = &arguments.speech;
+    let unknown = |secret: &str, has_key: bool, is_configured: bool| {
+        let is_configured = is_configured || config.speech_file.is_some();
+        target.unknown_settings(secret, has_key, is_configured)
+    };
+    let (has_stt, has_tts) = (config.stt_kind.is_some(), config.tts_kind.is_some());
+    let stt_unknown = unknown("stt-api-key", config.stt_api_key.is_some(), has_stt);
+    let tts_unknown = unknown("tts-api-key", config.tts_api_key.is_some(), has_tts);
     let recognition = match speech.recognizers {
+        _ if stt_unknown.is_some() => checks[0].skipped(SETTINGS, stt_unknown.unwrap_or_default()),
         Some(recognizers) => describe(checks[0], recognizers.contact(CHECK_TIMEOUT).await, stt),
         None => {
-            let detail = "no provider recognises speech: what users say to a device is not \
+            let detail = "no provider recognises speech: what users speak to a device is not \
                           understood; set --stt-kind and --stt-endpoint";
             checks[0].line(SETTINGS, Ok(detail.to_owned()))
         }
     };
     let synthesis = match speech.synthesizers {
+        _ if tts_unknown.is_some() => checks[1].skipped(SETTINGS, tts_unknown.unwrap_or_default()),
         Some(synthesizers) => describe(checks[1], synthesizers.contact(CHECK_TIMEOUT).await, tts),
         None => {
             let detail = "no provider speaks: answers arrive as text; install espeak-ng, or set \

@@ -1,29 +1,34 @@
 //! Checks of what runs: the HTTP API, the admin port, the device port, and the webhooks of the
 //! organisation.
 
-use std::net::ToSocketAddrs;
+use std::{collections::BTreeMap, net::ToSocketAddrs};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use switchboard_control::{WebhookConfig, WebhookContacts};
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{
     CHECK_TIMEOUT,
-    finding::{Check, Finding, Problem},
+    finding::{Check, Finding, Problem, Verdict},
+    target::Target,
 };
 use crate::http_client::{HttpClient, HttpRequest};
 
-/// What is checked, and how it is started.
-pub(super) struct Target {
-    pub(super) url: Option<String>,
-    pub(super) key: Option<SecretString>,
-    pub(super) admin_url: Option<String>,
-    pub(super) device_addr: Option<String>,
-    /// The command that starts it on this machine.
-    pub(super) start: String,
+/// The response of `/readyz`.
+#[derive(Deserialize)]
+struct Readiness {
+    draining: bool,
+    dependencies: BTreeMap<String, Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    ready: bool,
+    required: bool,
+    detail: Option<String>,
 }
 
 /// A page of webhooks, as far as it is used here.
@@ -46,43 +51,106 @@ impl Target {
         Check::Api.line(how, self.check_api(url).await)
     }
 
-    async fn check_api(&self, url: &str) -> Result<String, Problem> {
-        let (status, _) = self.get(url, "/v1/devices", "--url").await?;
+    async fn check_api(&self, url: &str) -> Verdict {
+        let (status, _) = match self.get(url, "/v1/devices", "--url").await {
+            Ok(response) => response,
+            Err(problem) => return Verdict::Failed(problem),
+        };
         match (status.as_u16(), self.key.is_some()) {
-            (200..=299, _) => Ok(format!("{url} accepts the API key")),
-            (401, true) => Err(Problem::set(
-                format!("{url} rejects the API key"),
-                "SWITCHBOARD_API_KEY (--api-key)",
+            (200..=299, _) => Verdict::Passed(format!("{url} accepts the API key")),
+            (401, true) => Verdict::Failed(self.rejected_key(format!("{url} rejects the API key"))),
+            (401, false) => Verdict::NotChecked(format!("{url} responds, and no API key is given")),
+            (403, _) => Verdict::Passed(format!(
+                "{url} accepts the API key, which may not list devices"
             )),
-            (401, false) => Ok(format!("{url} is reachable; no API key to check")),
-            (404, _) => Err(Problem::set(
+            (404, _) => Verdict::Failed(Problem::set(
                 format!("there is no Switchboard with devices at {url}"),
                 "SWITCHBOARD_URL (--url)",
             )),
-            (status, _) => {
-                let admin = self.admin_url.as_deref().unwrap_or("http://HOST:9600");
-                let what = format!("{url} returns {status}; its admin port names the cause");
-                Err(Problem::run(what, format!("curl {admin}/readyz")))
-            }
+            (status, _) => Verdict::Failed(self.cause_of(format!("{url} returns {status}")).await),
+        }
+    }
+
+    /// A failing server, with the remedy of what it is not ready for.
+    async fn cause_of(&self, what: String) -> Problem {
+        let Some(admin) = self.admin_url.as_deref() else {
+            let what = format!("{what}; the admin port of the process names the cause");
+            return Problem::run(what, "curl http://HOST:9600/readyz");
+        };
+        match self.check_readiness(admin).await {
+            Err(problem) => Problem::new(what, problem.into_remedy()),
+            Ok(_) => Problem::new(what, "its log names the cause".to_owned()),
         }
     }
 
     /// Reads the readiness.
-    pub(super) async fn admin_port(&self, url: &str) -> Finding {
-        let how = format!("GET {url}/readyz");
-        let result = match self.get(url, "/readyz", "--data-dir").await {
-            Ok((status, _)) if status.is_success() => Ok(format!("{url} reports ready")),
-            Ok((_, report)) => Err(Problem::set(
-                format!("not ready: {}", String::from_utf8_lossy(&report)),
-                "the settings of what is not ready",
-            )),
-            Err(problem) => Err(problem),
+    pub(super) async fn admin_port(&self) -> Finding {
+        let check = Check::AdminPort;
+        let Some(url) = &self.admin_url else {
+            return check.skipped(
+                "read the data folder",
+                "only the data folder of an `up` names the admin port: use --data-dir",
+            );
         };
-        Check::AdminPort.line(how, result)
+        check.line(format!("GET {url}/readyz"), self.check_readiness(url).await)
+    }
+
+    async fn check_readiness(&self, url: &str) -> Result<String, Problem> {
+        let (status, report) = self.get(url, "/readyz", "--data-dir").await?;
+        let report: Readiness = serde_json::from_slice(&report).map_err(|error| {
+            let what = format!("{url} does not return the readiness of Switchboard ({error})");
+            Problem::set(what, "--data-dir")
+        })?;
+        let missing = |is_required: bool| {
+            let dependencies = report.dependencies.iter();
+            dependencies.filter(move |(_, one)| !one.ready && one.required == is_required)
+        };
+        let describe = |(name, one): (&String, &Dependency)| match &one.detail {
+            Some(detail) => format!("{name} ({detail})"),
+            None => name.clone(),
+        };
+        if status.is_success() {
+            let optional: Vec<_> = missing(false).map(describe).collect();
+            return Ok(match optional.as_slice() {
+                [] => format!("{url} reports ready"),
+                optional => format!("{url} reports ready, without {}", optional.join(", ")),
+            });
+        }
+        if report.draining {
+            return Err(Problem::run(format!("{url} is stopping"), &self.start));
+        }
+        let what: Vec<_> = missing(true).map(describe).collect();
+        let remedies: Vec<_> = missing(true)
+            .map(|(name, _)| self.remedy_of(name))
+            .collect();
+        Err(Problem::new(
+            format!("not ready: {}", what.join(", ")),
+            remedies.join(", and "),
+        ))
+    }
+
+    /// What makes a dependency ready, by its name in `/readyz`.
+    fn remedy_of(&self, dependency: &str) -> String {
+        match dependency {
+            "postgres" if !self.has_private_database() => {
+                "start PostgreSQL there, or correct DATABASE_URL (--database-url)".to_owned()
+            }
+            "redis" => "start Redis there, or correct REDIS_URL (--redis-url)".to_owned(),
+            "objects" => "correct SWITCHBOARD_OBJECTS (--objects)".to_owned(),
+            "trust" if !self.has_private_database() => "run `switchboard control`".to_owned(),
+            "key_set" => "correct --key-set-public-key".to_owned(),
+            _ => format!("stop it and run `{}`; its log names the cause", self.start),
+        }
     }
 
     /// Connects to the device port.
-    pub(super) async fn device_port(&self, addr: &str) -> Finding {
+    pub(super) async fn device_port(&self) -> Finding {
+        let Some(addr) = &self.device_addr else {
+            return Check::DevicePort.skipped(
+                "read the settings and the data folder",
+                "its address is not known: use --addr",
+            );
+        };
         let how = format!("TCP connection to {addr}");
         Check::DevicePort.line(how, self.check_device_port(addr).await)
     }
@@ -98,7 +166,11 @@ impl Target {
             Ok(Ok(_)) => Ok(format!("{addr} accepts connections")),
             Ok(Err(error)) => {
                 let what = format!("{addr}: {error}");
-                Err(Problem::run_or_set(what, &self.start, setting))
+                Err(if self.is_elsewhere() {
+                    Problem::set(what, setting)
+                } else {
+                    Problem::run_or_set(what, &self.start, setting)
+                })
             }
             Err(_) => Err(Problem::set(
                 format!("{addr} does not respond; a firewall may block it"),
@@ -111,7 +183,7 @@ impl Target {
     pub(super) async fn webhooks(&self, url: &str, config: &WebhookConfig) -> Finding {
         let check = Check::Webhooks;
         let list = format!("GET {url}/v1/webhooks");
-        let unchecked = |reason: &str| check.line(&list, Ok(format!("not checked: {reason}")));
+        let unchecked = |reason: &str| check.skipped(&list, reason);
         if self.key.is_none() {
             return unchecked("no API key is given here");
         }
@@ -147,7 +219,7 @@ impl Target {
             })?;
             headers.insert(header::AUTHORIZATION, bearer);
         }
-        let client = HttpClient::new(url, None)
+        let client = HttpClient::new(url, self.tls_ca.as_deref())
             .map_err(|error| Problem::set(format!("{error:#}"), setting))?;
         let request = HttpRequest {
             method: Method::GET,
@@ -156,10 +228,10 @@ impl Target {
             body: Vec::new(),
             timeout: CHECK_TIMEOUT,
         };
-        client.fetch(request).await.map_err(|error| {
-            let what = format!("{url} is unreachable ({error:#})");
-            Problem::run_or_set(what, &self.start, setting)
-        })
+        client
+            .fetch(request)
+            .await
+            .map_err(|error| self.unreachable(format!("{url} is unreachable ({error:#})"), setting))
     }
 }
 
