@@ -294,7 +294,7 @@ impl Stages {
     }
 }
 
-/// What a person reads after the first signal.
+/// What a user reads after the first signal.
 fn stopping(registry: &Registry, timeout: Duration) -> String {
     let waits_for = match progress::in_progress(registry) {
         Some(work) => format!("waiting up to {} s for {work}", timeout.as_secs()),

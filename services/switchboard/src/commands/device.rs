@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "say")]
     picture: Option<PathBuf>,
     /// Listen to a recording: a WAV file, or raw 16-bit samples at 16 kHz, from stdin with `-`. Prints
-    /// what was heard and the answer on stdout; exits after the answer to the end of the recording
+    /// what was understood and the answer on stdout; exits after the answer to the end of the recording
     #[arg(long, value_name = "FILE", conflicts_with = "say")]
     mic: Option<PathBuf>,
     /// Where to write the sound of answers, at 24 kHz: a WAV file, another file, or `-` for stdout

@@ -1,4 +1,4 @@
-//! The line about a call that the person at the device reads.
+//! The line about a call that the user at the device reads.
 
 use std::time::Duration;
 

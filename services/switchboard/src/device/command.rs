@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn missing_program_is_told_from_one_that_is_not_executable() {
+    fn missing_program_differs_from_one_that_is_not_executable() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a tool");
         std::fs::write(&file, "#!/bin/sh\n").unwrap();

@@ -46,7 +46,7 @@ pub(super) struct Dialogue {
     was_answered: bool,
     /// Until then a further answer may begin.
     following_until: Option<Instant>,
-    /// A person speaks at this machine, and reads in the terminal.
+    /// A user speaks at this machine, and reads in the terminal.
     is_live: bool,
     /// Frames of the microphone that are replaced by silence.
     muted_frames: u32,
@@ -252,14 +252,14 @@ impl Dialogue {
         }
         print_stderr(detail);
         if problem == VoiceProblem::NoSpeechProvider && self.terms.output.is_some() {
-            // The server says so.
+            // The server sends it.
             self.following_until = Some(Instant::now() + FOLLOWING_ANSWER_TIMEOUT);
         }
         self.was_answered = self.silent_frames.is_some();
         Ok(())
     }
 
-    /// Prints a line about the dialogue: as JSON, or as text for the person at the machine.
+    /// Prints a line about the dialogue: as JSON, or as text for the user at the machine.
     fn print_line(&self, event: &str, text: &str) -> Result<(), Disconnect> {
         let line = match (self.is_live, event) {
             (true, "heard") => format!("> {text}"),

@@ -66,7 +66,7 @@ impl Voice {
         })
     }
 
-    /// Whether a person speaks at this machine.
+    /// Whether a user speaks at this machine.
     pub(super) const fn is_live(&self) -> bool {
         matches!(self.microphone, Sound::Machine(_))
     }
