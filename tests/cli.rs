@@ -9,15 +9,16 @@
 
 use std::{
     fs,
-    io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use serde_json::{Value, json};
-use switchboard_test_support::{data_folder::DataFolder, switchboard::Program};
+use switchboard_test_support::{
+    command::printed, data_folder::DataFolder, eventually::eventually, switchboard::Program,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     time::timeout,
@@ -92,52 +93,40 @@ impl Machine {
     }
 }
 
-fn printed(command: &mut Command, input: &str, code: i32) -> String {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that reads no input may have exited.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = child.wait_with_output().unwrap();
-    let (out, err) = (
-        String::from_utf8(stdout).unwrap(),
-        String::from_utf8(stderr).unwrap(),
-    );
-    assert_eq!(status.code(), Some(code), "{command:?}: {out}{err}");
-    let text = if code == 0 { out } else { err };
-    text.trim_end().to_owned()
-}
-
 /// Waits until the terminal does not show what is typed: the question is there before.
 async fn echo_is_off(terminal: &str) {
-    let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
-    loop {
-        let settings = Command::new("stty")
-            .args(["-F", terminal, "-a"])
-            .output()
-            .unwrap();
-        if String::from_utf8_lossy(&settings.stdout).contains("-echo ") {
-            return;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "{settings:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let settings = || async {
+        let settings = Command::new("stty").args(["-F", terminal, "-a"]).output();
+        String::from_utf8_lossy(&settings.unwrap().stdout).into_owned()
+    };
+    eventually(WAIT_TIMEOUT, settings, |settings| {
+        settings.contains("-echo ")
+    })
+    .await;
 }
 
 /// What a command prints on a terminal of its own, on which `typed` is typed once `question` is there.
 async fn on_terminal(machine: &Machine, arguments: &[&str], question: &str, typed: &str) -> String {
-    let words = arguments.iter().map(|word| shlex::try_quote(word).unwrap());
-    let words: Vec<_> = words.map(std::borrow::Cow::into_owned).collect();
-    let command = format!("tty; exec {PROGRAM} {}", words.join(" "));
+    let words = shlex::try_join(arguments.iter().copied()).unwrap();
+    shell_on_terminal(
+        machine,
+        &format!("tty; exec {PROGRAM} {words}"),
+        question,
+        typed,
+    )
+    .await
+}
+
+/// As [`on_terminal`], of a shell that prints the name of the terminal first. `-TERM` is no text but a
+/// signal to the process with the printed id.
+async fn shell_on_terminal(
+    machine: &Machine,
+    command: &str,
+    question: &str,
+    typed: &str,
+) -> String {
     let mut script = tokio::process::Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+        .args(["--quiet", "--return", "--command", command, "/dev/null"])
         .env("SWITCHBOARD_DATA_DIR", machine.folder.path())
         .env("HOME", machine.home.path())
         .stdin(Stdio::piped())
@@ -162,6 +151,12 @@ async fn on_terminal(machine: &Machine, arguments: &[&str], question: &str, type
             is_typed = true;
             if question == SECRET_QUESTION {
                 echo_is_off(text.split_whitespace().next().unwrap()).await;
+            }
+            if typed.starts_with('-') {
+                let pid = text.split('=').nth(1).unwrap();
+                let sent = Command::new("kill").args([typed, pid]).status();
+                assert!(sent.unwrap().success());
+                continue;
             }
             script
                 .stdin
@@ -261,6 +256,200 @@ async fn key_is_typed_without_being_shown() {
     assert!(!shown.contains(&key), "{shown}");
 }
 
+/// The shell survives, and prints the exit code and the settings of the terminal.
+#[tokio::test]
+async fn terminal_shows_what_is_typed_after_every_way_out_of_a_question() {
+    let machine = Machine::start();
+    let url = machine.up.address("http_url").to_owned();
+    let key = machine.up.address("api_key").to_owned();
+    let answer = format!("{key}\r");
+    // Ctrl-C, Ctrl-\, Ctrl-D, an empty line, and an answer.
+    for (typed, code) in [
+        ("\u{3}", 130),
+        ("\u{1c}", 131),
+        ("\u{4}", 64),
+        ("\r", 64),
+        (&*answer, 0),
+    ] {
+        let command =
+            format!("trap : INT QUIT; tty; {PROGRAM} login {url}; echo ended=$?; stty -a");
+        let shown = shell_on_terminal(&machine, &command, SECRET_QUESTION, typed).await;
+        assert!(
+            shown.contains(&format!("ended={code}")),
+            "{typed:?}: {shown}"
+        );
+        let settings = shown.rsplit("ended=").next().unwrap();
+        assert!(
+            settings.contains(" echo ") && !settings.contains("-echo "),
+            "{typed:?}: {shown}"
+        );
+    }
+    for (signal, code) in [("-TERM", 143), ("-HUP", 129)] {
+        let command = format!(
+            "tty; (echo pid=$BASHPID=; exec {PROGRAM} login {url}); echo ended=$?; stty -a"
+        );
+        let command = format!("exec bash -c {}", shlex::try_quote(&command).unwrap());
+        let shown = shell_on_terminal(&machine, &command, SECRET_QUESTION, signal).await;
+        assert!(
+            shown.contains(&format!("ended={code}")),
+            "{signal}: {shown}"
+        );
+        let settings = shown.rsplit("ended=").next().unwrap();
+        assert!(
+            settings.contains(" echo ") && !settings.contains("-echo "),
+            "{signal}: {shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn names_and_beginnings_of_ids_are_enough() {
+    let machine = Machine::start();
+    let rex = machine.create_npc("Rex");
+    assert!(
+        machine
+            .run(&["npcs", "default", "Rex"], 0)
+            .starts_with(&format!("{rex}\tRex\t"))
+    );
+    let shown = machine.json(&["npcs", "default", &rex[..rex.len() - 1], "-o", "json"]);
+    assert_eq!(shown["id"], rex.as_str());
+    machine.run(&["npcs", "default", "Bello"], 64);
+    assert!(
+        !machine
+            .run(&["talk", "--npc", "Rex", "--say", "hello"], 0)
+            .is_empty()
+    );
+    machine.run(&["talk", "--npc", "Bello", "--say", "hello"], 64);
+    machine.run(&["stdio", "--npc", "Bello"], 64);
+    machine.run(&["stdio", "--npc", "Rex"], 0);
+
+    let template = machine.home.path().join("dog.json");
+    fs::write(
+        &template,
+        r#"{"name": "Dog", "persona": {"role": "a dog"}}"#,
+    )
+    .unwrap();
+    let template = [
+        "templates",
+        "create",
+        template.to_str().unwrap(),
+        "-o",
+        "jsonl",
+    ];
+    let template = machine.json(&template);
+    assert_eq!(template["name"], "Dog");
+    assert_eq!(
+        machine.json(&["templates", "export", "Dog"])["data"]["name"],
+        "Dog"
+    );
+    let npc = [
+        "npcs",
+        "create",
+        r#"{"name": "Bello"}"#,
+        "--template",
+        "Dog",
+        "-o",
+        "table",
+    ];
+    let npc = machine.run(&npc, 0);
+    let id = template["id"].as_str().unwrap();
+    assert!(
+        npc.lines()
+            .any(|line| line.starts_with("template_id ") && line.ends_with(id)),
+        "{npc}"
+    );
+
+    let unknown = machine.run(&["skills", "search", "Manual", "x"], 64);
+    assert!(unknown.contains("skills list"), "{unknown}");
+    let unknown = machine.run(&["voices", "train", "Anna"], 64);
+    assert!(unknown.contains("voices list"), "{unknown}");
+    let book = machine.home.path().join("manual.md");
+    fs::write(&book, "# Ball\n\nThe ball is red.").unwrap();
+    machine.run(
+        &[
+            "skills",
+            "upload",
+            book.to_str().unwrap(),
+            "--name",
+            "Manual",
+        ],
+        0,
+    );
+    let found = machine.json(&["skills", "search", "Manual", "ball", "-o", "json"]);
+    assert!(
+        found["chunks"]
+            .as_array()
+            .is_some_and(|chunks| !chunks.is_empty()),
+        "{found}"
+    );
+}
+
+#[tokio::test]
+async fn times_are_days_durations_or_rfc_3339() {
+    let machine = Machine::start();
+    machine.create_npc("Rex");
+    for since in ["2h", "7d ago", "2020-01-31", "2020-01-31T00:00:00Z"] {
+        let audit = machine.run(&["audit", "--since", since, "--resource", "npc"], 0);
+        assert_eq!(audit.lines().count(), 1, "{since}: {audit}");
+    }
+    assert_eq!(machine.run(&["audit", "--until", "2h"], 0), "");
+    for arguments in [["usage", "--from", "yesterday"], ["audit", "--since", "x"]] {
+        let error = machine.run(&arguments, 64);
+        for part in [arguments[1], "2026-01-31T12:00:00Z", "7d"] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn usage_is_a_readable_table() {
+    let machine = Machine::start();
+    let _device = machine.device("toy-1").await;
+    machine.run(&["call", "toy-1", "echo", r#"{"text":"x"}"#], 0);
+    let periods = || async { machine.json(&["usage", "--from", "1d"])["periods"].clone() };
+    let is_counted = |periods: &Value| {
+        periods
+            .as_array()
+            .is_some_and(|periods| !periods.is_empty())
+    };
+    eventually(WAIT_TIMEOUT, periods, is_counted).await;
+    let table = machine.run(&["usage", "--from", "1d", "-o", "table"], 0);
+    let mut lines = table.lines().skip_while(|line| *line != "PERIODS").skip(1);
+    let header = lines.next().unwrap();
+    assert!(
+        header.contains("CALLS") && header.contains("BY OUTCOME.SUCCEEDED"),
+        "{table}"
+    );
+    assert!(lines.next().unwrap().starts_with("20"), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("now.devices")),
+        "{table}"
+    );
+}
+
+#[tokio::test]
+async fn file_over_the_limit_is_refused_with_both_sizes() {
+    let machine = Machine::start();
+    let sample = machine.home.path().join("long.wav");
+    fs::File::create(&sample)
+        .unwrap()
+        .set_len(10_485_761)
+        .unwrap();
+    let sample = sample.to_str().unwrap();
+    let upload = [
+        "voices",
+        "upload",
+        sample,
+        "--consent",
+        "yes",
+        "--consent-by",
+        "Anna",
+    ];
+    let error = machine.run(&upload, 64);
+    let sizes = "long.wav has 10485761 bytes; at most 10485760 bytes are accepted";
+    assert!(error.contains(sizes), "{error}");
+}
+
 #[tokio::test]
 async fn organisations_keys_and_tokens_have_commands() {
     let machine = Machine::start();
@@ -292,6 +481,11 @@ async fn organisations_keys_and_tokens_have_commands() {
     );
 
     let token = machine.json(&["token", "--device", "toy-1", "--json"]);
+    let table = machine.run(&["token", "--device", "toy-1", "-o", "table"], 0);
+    assert!(
+        table.contains("token_id") && table.contains("Bearer"),
+        "{table}"
+    );
     machine.run(
         &["tokens", "revoke", token["token_id"].as_str().unwrap()],
         0,
@@ -424,21 +618,32 @@ async fn device_is_disconnected_by_its_id() {
 #[tokio::test]
 async fn queued_call_is_listed_and_cancelled() {
     let machine = Machine::start();
-    let _online = machine.device("toy-1").await;
-    drop(_online);
     let id = machine.run(&["call", "toy-2", "echo", r#"{"text":"x"}"#, "--queued"], 0);
     let listed = machine.run(&["calls", "list", "--state", "queued"], 0);
     assert!(
         listed.starts_with(&format!("{id}\ttoy-2\techo\tqueued\t")),
         "{listed}"
     );
-    machine.run(&["calls", "cancel", &id], 0);
-    let ended = machine
-        .bare(&["calls", "wait", &id])
-        .env("SWITCHBOARD_DATA_DIR", machine.folder.path())
-        .output();
-    let ended = ended.unwrap();
-    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+    let beginning = &id[..id.len() - 1];
+    machine.run(&["calls", "cancel", beginning], 0);
+    // The exit code is the outcome.
+    for arguments in [
+        &["calls", "wait", beginning, "-o", "table"][..],
+        &["calls", "show", &id],
+    ] {
+        let ended = machine
+            .bare(arguments)
+            .env("SWITCHBOARD_DATA_DIR", machine.folder.path())
+            .output();
+        let ended = ended.unwrap();
+        assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+        let text = String::from_utf8(ended.stdout).unwrap();
+        let is_table = text
+            .lines()
+            .any(|line| line.starts_with("outcome ") && line.ends_with(" cancelled"));
+        assert_eq!(is_table, arguments.len() > 3, "{text}");
+    }
+    machine.run(&["calls", "show", "call_ffffff"], 64);
 }
 
 #[tokio::test]
@@ -467,7 +672,7 @@ async fn terminal_is_asked_before_a_deletion() {
 #[tokio::test]
 async fn bash_completes_connected_devices() {
     let machine = Machine::start();
-    let _first = machine.device("toy-1").await;
+    let first = machine.device("toy-1").await;
     let _second = machine.device("car-2").await;
     let complete = |words: &str, current: &str| {
         let script = format!(
@@ -492,14 +697,29 @@ async fn bash_completes_connected_devices() {
     assert_eq!(complete("call", ""), ["car-2", "toy-1"]);
     assert_eq!(complete("call", "to"), ["toy-1"]);
     assert_eq!(complete("calls list --device-id", ""), ["car-2", "toy-1"]);
+    assert_eq!(complete("stdio --device", ""), ["car-2", "toy-1"]);
+    assert_eq!(complete("token --device", ""), ["car-2", "toy-1"]);
     let rex = machine.create_npc("Rex");
-    assert_eq!(complete("npcs show", ""), [rex]);
+    for command in ["npcs show", "npcs default", "talk --npc", "stdio --npc"] {
+        assert_eq!(complete(command, ""), [&*rex], "{command}");
+    }
+    let url = machine.up.address("http_url").to_owned();
+    let login = ["login", &url, "--context", "lab", "--key-stdin"];
+    printed(&mut machine.bare(&login), &machine.up.address("api_key"), 0);
+    assert_eq!(complete("contexts use", ""), ["lab"]);
+    assert_eq!(complete("status --context", ""), ["lab"]);
     assert_eq!(complete("", "dev"), ["device", "devices"]);
     let elsewhere = format!("--data-dir {}", machine.home.path().display());
     assert_eq!(
         complete(&format!("call {elsewhere}"), ""),
         Vec::<String>::new()
     );
+    // One that has left can be shown, and cannot be called.
+    drop(first);
+    let connected = || async { complete("call", "") };
+    eventually(WAIT_TIMEOUT, connected, |devices| *devices == ["car-2"]).await;
+    assert_eq!(complete("devices show", ""), ["car-2", "toy-1"]);
+    assert_eq!(complete("devices disconnect", ""), ["car-2"]);
 }
 
 #[test]

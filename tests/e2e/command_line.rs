@@ -1,13 +1,10 @@
 //! `switchboard templates`, `npcs` and `pictures` against a control plane: output, effects and
 //! errors. `skills` and `voices` have files of their own.
 
-use std::{
-    io::Write as _,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::{path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
+use switchboard_test_support::command::printed;
 
 use crate::cluster::TestCluster;
 
@@ -33,28 +30,13 @@ impl Shell {
 
     /// The stdout of a command, or its stderr if `code` is not 0. `code` is the expected exit code.
     fn printed(&self, arguments: &[&str], input: &str, code: i32) -> String {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_switchboard"));
+        command
             .args(arguments)
             .current_dir(self.folder.path())
             .env("SWITCHBOARD_URL", self.cluster.control.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &self.cluster.org.key)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // A command that reads no input may have exited.
-        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-        let output = child.wait_with_output().unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        let (out, err) = (text(output.stdout), text(output.stderr));
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{arguments:?}: {out}{err}"
-        );
-        let printed = if code == 0 { out } else { err };
-        printed.trim_end().to_owned()
+            .env("SWITCHBOARD_API_KEY", &self.cluster.org.key);
+        printed(&mut command, input, code)
     }
 
     fn shown(&self, arguments: &[&str]) -> Value {

@@ -3,6 +3,7 @@
 
 pub mod certificates;
 pub mod child;
+pub mod command;
 pub mod data_folder;
 pub mod database;
 pub mod eventually;
