@@ -9,7 +9,7 @@
 use std::{
     fs,
     net::TcpListener,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -23,7 +23,8 @@ use axum::{
 };
 use serde_json::{Value, json};
 use switchboard_test_support::{
-    data_folder::DataFolder, database::Database, redis_server::RedisServer, switchboard::Program,
+    certificates::Authority, command::printed, data_folder::DataFolder, database::Database,
+    eventually::eventually, redis_server::RedisServer, switchboard::Program, tcp_proxy::TcpProxy,
 };
 use tokio::task::JoinSet;
 
@@ -77,6 +78,18 @@ impl Report {
         assert!(!line["how"].as_str().unwrap().is_empty(), "{line}");
     }
 
+    /// The line is not checked, for a reason with these words.
+    fn skips(&self, check: &str, reason: &str) {
+        let line = self.line(check);
+        assert_eq!(
+            (&line["ok"], &line["remedy"]),
+            (&Value::Null, &Value::Null),
+            "{line}"
+        );
+        assert!(line["detail"].as_str().unwrap().contains(reason), "{line}");
+        assert!(!line["how"].as_str().unwrap().is_empty(), "{line}");
+    }
+
     /// Runs the command that the line ends with.
     fn run_remedy(&self, check: &str) {
         let remedy = self.line(check)["remedy"].as_str().unwrap();
@@ -86,21 +99,27 @@ impl Report {
     }
 }
 
-/// Every line that the documentation lists is tested here in both states.
+/// Every line that the documentation lists is tested here in each of its states.
 #[test]
-fn every_line_is_tested_in_both_states() {
+fn every_line_is_tested_in_its_states() {
     let page = include_str!("../docs/operations.md");
     let table = page.split("| line | what it does |").nth(1).unwrap();
     let rows = table
         .lines()
         .skip(2)
         .map_while(|row| row.strip_prefix("| `"));
-    let names: Vec<_> = rows.map(|row| row.split('`').next().unwrap()).collect();
-    assert!(names.len() > 10, "{names:?}");
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.len() > 10, "{rows:?}");
     let tests: String = include_str!("doctor.rs").split_whitespace().collect();
-    for name in names {
+    for row in rows {
+        let name = row.split('`').next().unwrap();
         let name: String = name.split_whitespace().collect();
-        for state in ["passes", "fails"] {
+        let can_be_skipped = row.split(" | ").nth(2).unwrap().trim() != "–";
+        let states: &[&str] = match can_be_skipped {
+            true => &["passes", "fails", "skips"],
+            false => &["passes", "fails"],
+        };
+        for state in states {
             let call = format!(".{state}(\"{name}\",");
             assert!(tests.contains(&call), "no test has {call}");
         }
@@ -136,10 +155,12 @@ async fn lines_about_an_up_and_its_webhooks() {
     running.passes("admin port", "reports ready");
     running.passes("device port", "accepts connections");
     running.passes("webhooks", "1 reachable, 0 disabled");
-    // As control would refuse the address.
-    Report::of(&folder, &[]).fails("webhooks", "or the URL");
+    // The settings of the `up` apply, unless others are given.
+    Report::of(&folder, &[]).passes("webhooks", "1 reachable, 0 disabled");
+    let other = ["--webhooks-allow", "10.0.0.0/8"];
+    Report::of(&folder, &other).fails("webhooks", "or the URL");
     drop(receiver);
-    Report::of(&folder, &allow).fails("webhooks", "the URL of the webhook");
+    Report::of(&folder, &[]).fails("webhooks", "the URL of the webhook");
 
     let wrong = folder.run(&["doctor", "--api-key", "sb_wrong"]);
     let printed = String::from_utf8(wrong.stdout).unwrap();
@@ -164,6 +185,120 @@ async fn lines_about_an_up_and_its_webhooks() {
     damaged.fails("data folder", "up.json.damaged`");
     damaged.run_remedy("data folder");
     Report::of(&folder, &[]).passes("data folder", "has no data");
+}
+
+/// A home folder with a current context of this installation.
+fn logged_in(url: &str, key: &str) -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    let mut login = Command::new(env!("CARGO_BIN_EXE_switchboard"));
+    login.args(["login", url, "--context", "lab", "--key-stdin"]);
+    let login = login.env("HOME", home.path()).env_remove("XDG_CONFIG_HOME");
+    printed(login, key, 0);
+    home
+}
+
+/// `doctor` with a home folder, and without a data folder.
+fn doctor_of(home: &tempfile::TempDir, more: &[&str]) -> Report {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_switchboard"));
+    command.args(["doctor", "--json"]).args(more);
+    for name in [
+        "DATABASE_URL",
+        "REDIS_URL",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+    ] {
+        command.env_remove(name);
+    }
+    Report::from(command.env("HOME", home.path()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_about_a_context_and_an_address() {
+    let folder = DataFolder::new();
+    let mut up = folder.up();
+    let (url, key) = (up.address("http_url"), up.address("api_key"));
+    let home = logged_in(&url, &key);
+    let report = doctor_of(&home, &[]);
+    report.passes("installation", "context lab");
+    report.passes("HTTP API", "accepts the API key");
+    report.skips("PostgreSQL programs", "only an `up` on this machine");
+    report.skips("embeddings", "run `switchboard doctor` where it runs");
+    report.skips("admin port", "use --data-dir");
+    report.skips("device port", "use --addr");
+    let port = up.address("device_addr");
+    doctor_of(&home, &["--addr", &port]).passes("device port", "accepts connections");
+    // The key of the context is not sent to another address.
+    let report = doctor_of(&home, &["--url", &url]);
+    report.passes("installation", "--url");
+    report.skips("HTTP API", "no API key is given");
+    report.skips("webhooks", "no API key is given");
+    let report = doctor_of(&home, &["--api-key", "sb_wrong"]);
+    report.fails("HTTP API", "--context lab`");
+    // The ports of a data folder are not those of an address.
+    let report = Report::of(&folder, &["--url", &url, "--api-key", &key]);
+    report.passes("HTTP API", "accepts the API key");
+    report.skips("admin port", "use --data-dir");
+    report.skips("device port", "use --addr");
+    // A data folder that is named comes before the current context.
+    let mut local = folder.command(&["doctor", "--json"]);
+    let report = Report::from(local.env("HOME", home.path()));
+    report.passes("installation", "the `up` of the data folder");
+    up.kill();
+    doctor_of(&home, &[]).fails("HTTP API", "its --tls-ca");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificate_authority_is_that_of_the_settings() {
+    let authority = Authority::new();
+    let certificate = authority.issue(&["127.0.0.1"]);
+    let folder = DataFolder::new();
+    let arguments = folder.up_arguments(&[
+        "--http-tls-listen",
+        "127.0.0.1:0",
+        "--http-tls-cert",
+        certificate.certificate.to_str().unwrap(),
+        "--http-tls-key",
+        certificate.key.to_str().unwrap(),
+    ]);
+    let up = Program::start(&arguments, &[]);
+    let (url, key) = (up.address("https_url"), up.address("api_key"));
+    let named = ["--url", &url, "--api-key", &key];
+    Report::of(&folder, &named).fails("HTTP API", "--tls-ca");
+    let authority = authority.certificate();
+    let trusted = ["--tls-ca", authority.to_str().unwrap()];
+    let trusted = [&named[..], &trusted].concat();
+    Report::of(&folder, &trusted).passes("HTTP API", "accepts the API key");
+}
+
+/// An `up` with a database elsewhere, which becomes unreachable.
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_names_what_is_missing_and_its_remedy() {
+    let folder = DataFolder::new();
+    let database = Database::create(&format!("doctor_away_{}", std::process::id())).unwrap();
+    let mut url = reqwest::Url::parse(database.url()).unwrap();
+    let port = url.port().unwrap_or(5432);
+    let server = url.socket_addrs(|| Some(port)).unwrap()[0];
+    let proxy = TcpProxy::start(server).await;
+    url.set_port(Some(proxy.address().port())).unwrap();
+    url.set_host(Some("127.0.0.1")).unwrap();
+    let url = url.to_string();
+    let up = Program::start(&folder.up_arguments(&["--database-url", &url]), &[]);
+    let report = Report::of(&folder, &[]);
+    report.passes("admin port", "reports ready");
+    report.skips("Postgres", "set DATABASE_URL here");
+    proxy.close();
+    let admin = up.address("admin_url");
+    let readiness = || async {
+        reqwest::get(format!("{admin}/readyz"))
+            .await
+            .unwrap()
+            .status()
+    };
+    eventually(STOP_TIMEOUT, readiness, |status| !status.is_success()).await;
+    let report = Report::of(&folder, &[]);
+    report.fails("admin port", "or correct DATABASE_URL (--database-url)");
+    let detail = report.line("admin port")["detail"].as_str().unwrap();
+    assert!(detail.contains("not ready: postgres ("), "{detail}");
 }
 
 /// Starts an `up` whose data folder PostgreSQL's user cannot reach, stops it, and returns the folder
@@ -222,6 +357,10 @@ async fn line_about_databases_whose_data_folder_is_gone() {
     assert!(!names(&Report::from(&mut of_moved(&["doctor", "--json"]))));
     // The next start notes where it is.
     let again = database_outside(moved.to_str().unwrap()).await;
+    // Another user may not list the databases of root.
+    let mut other = elsewhere.command(&["doctor", "--json"]);
+    let report = Report::from(other.uid(65534).gid(65534));
+    report.skips("databases of up", "only root");
     assert_eq!(std::mem::ManuallyDrop::new(again).0, cluster.0);
     assert!(!names(&Report::of(&elsewhere, &[])));
 
@@ -280,7 +419,7 @@ async fn lines_about_postgres_and_its_keys() {
     let nowhere = format!("postgres://postgres@{NOWHERE}/none");
     let report = Report::of(&folder, &["--database-url", &nowhere]);
     report.fails("Postgres", "DATABASE_URL (--database-url)");
-    report.passes("keys in Postgres", "no master key is given");
+    report.skips("keys in Postgres", "no master key is given");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -401,6 +540,46 @@ async fn lines_about_providers() {
     report.fails("conversations", "_KEY");
 
     Report::of(&folder, &[]).passes("conversations", "no provider");
+}
+
+/// An `up` has providers that `doctor` is not started with: it uses them as far as they are no secret.
+#[tokio::test(flavor = "multi_thread")]
+async fn providers_are_those_of_the_running_up() {
+    let folder = DataFolder::new();
+    let (provider, _server) = provider().await;
+    let url = format!("{provider}/v1");
+    let mut with: Vec<(String, String)> = Vec::new();
+    for (service, key) in [
+        ("EMBEDDINGS", "KEY"),
+        ("COMPLETIONS", "KEY"),
+        ("STT", "API_KEY"),
+        ("TTS", "API_KEY"),
+    ] {
+        with.push((format!("SWITCHBOARD_{service}_ENDPOINT"), url.clone()));
+        with.push((format!("SWITCHBOARD_{service}_MODEL"), "m".to_owned()));
+        with.push((format!("SWITCHBOARD_{service}_{key}"), "good".to_owned()));
+    }
+    for service in ["STT", "TTS"] {
+        with.push((format!("SWITCHBOARD_{service}_KIND"), "openai".to_owned()));
+    }
+    let environment: Vec<_> = with
+        .iter()
+        .map(|(name, value)| (&**name, value.clone()))
+        .collect();
+    let _up = Program::start(&folder.up_arguments(&[]), &environment);
+    let stored = fs::read_to_string(Path::new(folder.path()).join("up.json")).unwrap();
+    assert!(
+        stored.contains(&url) && !stored.contains("\"good\""),
+        "{stored}"
+    );
+    let report = Report::of(&folder, &[]);
+    report.skips("embeddings", "set SWITCHBOARD_EMBEDDINGS_KEY here");
+    report.skips("conversations", "set SWITCHBOARD_COMPLETIONS_KEY here");
+    report.skips("speech recognition", "set SWITCHBOARD_STT_API_KEY here");
+    report.skips("speech synthesis", "set SWITCHBOARD_TTS_API_KEY here");
+    let mut command = folder.command(&["doctor", "--json"]);
+    command.env("SWITCHBOARD_COMPLETIONS_KEY", "good");
+    Report::from(&mut command).passes("conversations", "default: status 200");
 }
 
 #[test]
