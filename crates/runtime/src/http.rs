@@ -32,7 +32,7 @@ pub struct HttpLimits {
     /// Timeout for a complete request head, from when the connection is ready for it. It also
     /// closes idle connections. Protects against slow and idle clients.
     pub header_read_timeout: Duration,
-    /// Timeout for the complete body, from the end of the head.
+    /// Timeout for the complete body, from when its handler first reads it.
     pub body_read_timeout: Duration,
     /// Timeout for a write during which the client reads nothing; over HTTP/2 for each piece of 16 KiB.
     pub write_timeout: Duration,
@@ -62,7 +62,7 @@ pub struct LargerBody {
     pub path: &'static str,
     /// Maximum body size in bytes.
     pub bytes: usize,
-    /// Timeout for the complete body, from the end of the head.
+    /// Timeout for the complete body, from when its handler first reads it.
     pub read_timeout: Duration,
 }
 

@@ -208,6 +208,11 @@ impl ActiveRequest {
         self.client.end_body();
     }
 
+    /// Whether an HTTP/1.1 connection has a body that has not been read to its end.
+    pub(super) fn has_unread_body(&self) -> bool {
+        !self.is_stream() && self.client.has_unread_body()
+    }
+
     /// Whether its response is written in pieces, one at a time: that of an HTTP/2 stream.
     pub(super) fn is_stream(&self) -> bool {
         self.stream.is_some()

@@ -40,12 +40,14 @@ pub(super) struct BoundedBody {
     /// How much may arrive before more is charged.
     allowed: usize,
     read_timeout: Duration,
-    started: Instant,
+    /// When it was first read: a handler may have waited for something else before.
+    started: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedBody {
-    /// Limits `inner` to `limit` bytes, all of which must arrive within `read_timeout` from now.
+    /// Limits `inner` to `limit` bytes, all of which must arrive within `read_timeout` from when the first
+    /// are read.
     pub(super) fn new(
         inner: Incoming,
         request: Arc<ActiveRequest>,
@@ -66,7 +68,7 @@ impl BoundedBody {
                 None => FREE_BODY_BYTES,
             },
             read_timeout,
-            started: Instant::now(),
+            started: None,
             timer: None,
         }
     }
@@ -96,6 +98,7 @@ impl Body for BoundedBody {
             return Poll::Ready(Some(Err(refused.into())));
         }
         self.request.set_reading_body(true);
+        let deadline = *self.started.get_or_insert_with(Instant::now) + self.read_timeout;
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
             let data = frame
                 .as_ref()
@@ -112,7 +115,6 @@ impl Body for BoundedBody {
             let frame = frame.map(|frame| frame.map_err(Into::into));
             return Poll::Ready(frame);
         }
-        let deadline = self.started + self.read_timeout;
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));

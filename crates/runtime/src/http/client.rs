@@ -66,7 +66,10 @@ pub(super) struct Client {
     has_unread_body: AtomicBool,
     /// Requests whose responses have not ended.
     requests_in_flight: AtomicUsize,
-    /// When a request last ended, in microseconds since the port was opened.
+    /// Whether bytes of a response wait for the client to read others.
+    is_write_blocked: AtomicBool,
+    /// When a request last ended, or the last bytes that waited were written, in microseconds since the
+    /// port was opened.
     ended_at_micros: AtomicU64,
     /// Streams that the client has reset before their responses, less those that were answered.
     cancelled: AtomicUsize,
@@ -232,6 +235,7 @@ impl Clients {
             is_http2: AtomicBool::new(false),
             has_unread_body: AtomicBool::new(false),
             requests_in_flight: AtomicUsize::new(0),
+            is_write_blocked: AtomicBool::new(false),
             ended_at_micros: AtomicU64::new(self.micros()),
             cancelled: AtomicUsize::new(0),
             written_at_micros: AtomicU64::new(0),
@@ -282,8 +286,9 @@ impl Client {
             || matches!(self.charges.lock().eviction, Eviction::WhileIdle(_)) && self.is_in_flight()
     }
 
+    /// Whether a request has not been answered, or the end of its response has not been written.
     fn is_in_flight(&self) -> bool {
-        self.requests_in_flight.load(Relaxed) > 0
+        self.requests_in_flight.load(Relaxed) > 0 || self.is_write_blocked.load(Relaxed)
     }
 
     /// Waits until no request was in flight for `within`, since `from` at the earliest. So a client
@@ -428,6 +433,12 @@ impl Client {
         self.written_at_micros.store(self.clients.micros(), Relaxed);
     }
 
+    /// Bytes of a response wait, or no longer do, for the client to read others.
+    pub(super) fn set_write_blocked(&self, is_blocked: bool) {
+        self.ended_at_micros.store(self.clients.micros(), Relaxed);
+        self.is_write_blocked.store(is_blocked, Relaxed);
+    }
+
     /// When bytes of a response were last written.
     pub(super) fn written_at(&self) -> tokio::time::Instant {
         self.instant(&self.written_at_micros)
@@ -456,9 +467,19 @@ impl Client {
         self.has_unread_body.store(false, Relaxed);
     }
 
-    /// Whether the client may still be sending what is not read: a body, a head, or frames.
-    pub(super) fn has_unread(&self) -> bool {
-        self.is_http2() || self.has_unread_body.load(Relaxed) || self.head_bytes.load(Relaxed) > 0
+    pub(super) fn has_unread_body(&self) -> bool {
+        self.has_unread_body.load(Relaxed)
+    }
+
+    /// The rest of the time, of at most `timeout`, in which the client may still be sending what is not
+    /// read: a body of a request that has ended since, a head, or frames. `None` if there is none.
+    pub(super) fn linger(&self, timeout: Duration) -> Option<Duration> {
+        if self.is_http2() || self.head_bytes.load(Relaxed) > 0 {
+            return Some(timeout);
+        }
+        let until = self.instant(&self.ended_at_micros) + timeout;
+        let left = until.checked_duration_since(tokio::time::Instant::now());
+        left.filter(|left| self.has_unread_body() && !left.is_zero())
     }
 
     /// Charges the unfinished head before more of it is read. A head above the free amount is

@@ -15,7 +15,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{Request, Response, header},
+    http::{HeaderValue, Request, Response, header},
     response::IntoResponse,
 };
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -33,7 +33,7 @@ use super::{
     HttpLimits,
     active_request::{ActiveRequest, InFlight},
     body::BoundedBody,
-    client::{Client, MAX_HEAD_BYTES, OpenClient},
+    client::{MAX_HEAD_BYTES, OpenClient},
     http2::Streams,
     response_body::ResponseBody,
     stream::ClientStream,
@@ -43,6 +43,10 @@ use crate::{
     problem::{self, Problem, ProblemKind},
     shutdown::Shutdown,
 };
+
+/// When the process drains, a connection closes after this time without a request in flight. A client of
+/// HTTP/2 has it to confirm GOAWAY, and one whose body was refused to read why.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The router and limits shared by all connections of a port.
 #[derive(Clone)]
@@ -103,11 +107,18 @@ impl Handler {
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
+        // A body within the read-ahead is read, whether its handler does or not.
+        let is_long = declared.is_none_or(|bytes| bytes > MAX_HEAD_BYTES as u64);
+        let is_awaited = is_long || request.headers().contains_key(header::EXPECT);
         let request = request.map(|body| {
             let active = Arc::clone(active);
             Body::new(BoundedBody::new(body, active, limit, read_timeout))
         });
-        let response = self.service.clone().oneshot(request).await?;
+        let mut response = self.service.clone().oneshot(request).await?;
+        if is_awaited && active.has_unread_body() {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
         Ok(response.map(Body::new))
     }
 }
@@ -191,33 +202,33 @@ where
 {
     let limits = &handler.limits;
     let mut stream = ClientStream::new(socket, Arc::clone(&client), limits.write_timeout);
+    let ending = Ending {
+        client: &client,
+        idle_timeout: limits.header_read_timeout,
+        shutdown: &shutdown,
+    };
     let opened = Instant::now();
     let has_preface = tokio::select! {
         // What has arrived is read first.
         biased;
         has_preface = stream.has_preface() => has_preface,
         () = client.closing() => return,
-        () = client.idle(opened, limits.header_read_timeout) => return,
+        () = client.idle(opened, ending.idle_timeout) => return,
         () = shutdown.draining() => return,
     };
     match has_preface {
-        Ok(false) => run_http1(stream, handler, &client, &shutdown).await,
+        Ok(false) => run_http1(stream, handler, ending).await,
         // A connection of HTTP/1.1 does not pay for the size of this.
-        Ok(true) => Box::pin(run_http2(stream, handler, &client, &shutdown)).await,
+        Ok(true) => Box::pin(run_http2(stream, handler, ending)).await,
         Err(_) => {}
     }
 }
 
-async fn run_http1<S>(
-    stream: ClientStream<S>,
-    handler: Handler,
-    client: &OpenClient,
-    shutdown: &Shutdown,
-) where
+async fn run_http1<S>(stream: ClientStream<S>, handler: Handler, ending: Ending<'_>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let timeout = handler.limits.header_read_timeout;
-    let requester = Arc::clone(client);
+    let requester = Arc::clone(ending.client);
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Before anything that follows the head is read.
         let (in_flight, admitted) = ActiveRequest::begin(&requester, &mut request);
@@ -231,34 +242,25 @@ async fn run_http1<S>(
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let connection = pin!(connection);
-    drive(
-        connection,
-        |http1| http1.graceful_shutdown(),
-        client,
-        timeout,
-        shutdown,
-    )
-    .await;
+    ending
+        .run(connection, |http1| http1.graceful_shutdown())
+        .await;
 }
 
-async fn run_http2<S>(
-    stream: ClientStream<S>,
-    handler: Handler,
-    client: &OpenClient,
-    shutdown: &Shutdown,
-) where
+async fn run_http2<S>(stream: ClientStream<S>, handler: Handler, ending: Ending<'_>)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = Arc::clone(&handler.limits);
-    let is_refused = !client.use_http2();
+    let is_refused = !ending.client.use_http2();
     let handler = if is_refused {
         handler.refusing()
     } else {
         handler
     };
-    let streams = Streams::new(shutdown.clone(), limits.write_timeout);
+    let streams = Streams::new(ending.shutdown.clone(), limits.write_timeout);
     let server = streams.server(&limits);
-    let requester = Arc::clone(client);
+    let requester = Arc::clone(ending.client);
     let accepts_more = AtomicBool::new(!is_refused);
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (in_flight, admitted) = ActiveRequest::begin(&requester, &mut request);
@@ -270,55 +272,61 @@ async fn run_http2<S>(
         async move { handler.handle(request, in_flight, admitted).await }
     });
     let connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-    let timeout = limits.header_read_timeout;
-    drive(
-        connection,
-        |http2| http2.graceful_shutdown(),
-        client,
-        timeout,
-        shutdown,
-    )
-    .await;
+    ending
+        .run(connection, |http2| http2.graceful_shutdown())
+        .await;
 }
 
-/// Runs a connection until it ends. One that drains, or is evicted while requests are in flight,
-/// answers them first; so does an idle one of HTTP/2, which announces that it closes.
-async fn drive<C>(
-    mut connection: Pin<&mut C>,
-    finish: impl Fn(Pin<&mut C>),
-    client: &Client,
-    timeout: Duration,
-    shutdown: &Shutdown,
-) where
-    C: Future<Output = hyper::Result<()>>,
-{
-    let mut is_closing = false;
-    let mut since = Instant::now();
-    loop {
-        tokio::select! {
-            // A request that has arrived is read first: an evicted connection answers it.
-            biased;
-            ended = connection.as_mut() => {
-                if let Err(error) = ended {
-                    tracing::debug!(%error, "an HTTP connection ended early");
-                }
-                return;
-            }
-            () = client.closing() => {
-                if is_closing || !client.has_grace() {
+/// What ends a connection, besides its client.
+struct Ending<'a> {
+    client: &'a OpenClient,
+    /// Timeout for a request. Over HTTP/2, GOAWAY is sent then, and the connection closes after as long
+    /// again.
+    idle_timeout: Duration,
+    shutdown: &'a Shutdown,
+}
+
+impl Ending<'_> {
+    /// Runs a connection until it ends; `finish` lets it end without further requests. One that drains,
+    /// or is evicted while requests are in flight, answers them first; so does an idle one of HTTP/2,
+    /// which announces that it closes.
+    async fn run<C>(self, mut connection: Pin<&mut C>, finish: impl Fn(Pin<&mut C>))
+    where
+        C: Future<Output = hyper::Result<()>>,
+    {
+        let (mut is_closing, mut is_draining) = (false, false);
+        let (mut since, mut idle_timeout) = (Instant::now(), self.idle_timeout);
+        loop {
+            tokio::select! {
+                // A request that has arrived is read first: an evicted connection answers it.
+                biased;
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "an HTTP connection ended early");
+                    }
                     return;
                 }
-            }
-            () = client.idle(since, timeout) => {
-                if is_closing || !client.is_http2() {
-                    return;
+                () = self.client.closing() => {
+                    if is_closing || !self.client.has_grace() {
+                        return;
+                    }
                 }
+                () = self.client.idle(since, idle_timeout) => {
+                    if is_closing || !self.client.is_http2() {
+                        return;
+                    }
+                }
+                () = self.shutdown.draining(), if !is_draining => {
+                    is_draining = true;
+                    idle_timeout = idle_timeout.min(DRAIN_TIMEOUT);
+                }
+                () = self.shutdown.stopping() => return,
             }
-            () = shutdown.draining(), if !is_closing => {}
-            () = shutdown.stopping() => return,
+            since = Instant::now();
+            if !is_closing {
+                is_closing = true;
+                finish(connection.as_mut());
+            }
         }
-        is_closing = true;
-        since = Instant::now();
-        finish(connection.as_mut());
     }
 }

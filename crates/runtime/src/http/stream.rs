@@ -25,6 +25,9 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that it can still send in this time.
 const MAX_LINGER_BYTES: usize = 64 * 1024 * 1024;
 
+/// `None` while it does not run.
+type Timer = Option<Pin<Box<Sleep>>>;
+
 /// Fails a write after the client has read nothing for `write_timeout`, and a read of a head for
 /// which there is no room.
 ///
@@ -34,13 +37,17 @@ const MAX_LINGER_BYTES: usize = 64 * 1024 * 1024;
 ///
 /// ```text
 ///   response written ──► end is sent ──► reads and drops ──► closed
-///                                        until the client closes, 5 s, or 64 MiB
+///                                        until the client closes, 5 s, or 64 MiB; 0.5 s while the process
+///                                        drains
 /// ```
 pub(super) struct ClientStream<S> {
     socket: S,
     client: Arc<Client>,
     write_timeout: Duration,
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Of a write that waits for the client.
+    write_timer: Timer,
+    /// Of the second step of closing.
+    linger_timer: Timer,
     /// What was read to find out the version of HTTP, and how much of it was read again.
     first: [u8; PREFACE.len()],
     first_bytes: usize,
@@ -56,7 +63,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
             socket,
             client,
             write_timeout,
-            timer: None,
+            write_timer: None,
+            linger_timer: None,
             first: [0; PREFACE.len()],
             first_bytes: 0,
             first_read: 0,
@@ -94,26 +102,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
         write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = write(Pin::new(&mut self.socket), cx) {
-            self.timer = None;
-            if written.is_ok() {
-                self.client.note_written();
+            if self.write_timer.take().is_some() {
+                self.client.set_write_blocked(false);
             }
             return Poll::Ready(written);
         }
-        let write_timeout = self.write_timeout;
-        self.poll_timer(cx, write_timeout)
+        if self.write_timer.is_none() {
+            self.client.set_write_blocked(true);
+        }
+        poll_timer(&mut self.write_timer, cx, self.write_timeout)
             .map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 
-    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
-        let timer = self
-            .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        timer.as_mut().poll(cx)
+    fn poll_write_noted(
+        &mut self,
+        cx: &mut Context<'_>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(self.poll_with_timeout(cx, write))?;
+        self.client.note_written();
+        Poll::Ready(Ok(written))
     }
 
-    /// Reads and drops what the client still sends.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Reads and drops what the client still sends, for this time at most.
+    fn poll_linger(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let mut dropped = [const { MaybeUninit::uninit() }; FREE_HEAD_BYTES];
         while self.lingered_bytes < MAX_LINGER_BYTES {
             let mut dropped = ReadBuf::uninit(&mut dropped);
@@ -122,11 +134,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
                     self.lingered_bytes += dropped.filled().len();
                 }
                 Poll::Ready(_) => break,
-                Poll::Pending => return self.poll_timer(cx, LINGER_TIMEOUT),
+                Poll::Pending => return poll_timer(&mut self.linger_timer, cx, timeout),
             }
         }
         Poll::Ready(())
     }
+}
+
+/// Starts a timer with `timeout`, unless it runs already.
+fn poll_timer(timer: &mut Timer, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
+    let timer = timer.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+    timer.as_mut().poll(cx)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
@@ -161,7 +179,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with_timeout(cx, |socket, cx| socket.poll_write(cx, bytes))
+        self.poll_write_noted(cx, |socket, cx| socket.poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -169,7 +187,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with_timeout(cx, |socket, cx| socket.poll_write_vectored(cx, slices))
+        self.poll_write_noted(cx, |socket, cx| socket.poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -177,13 +195,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        // TLS has accepted bytes that the socket has not.
+        self.poll_with_timeout(cx, |socket, cx| socket.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-        if self.client.has_unread() {
-            ready!(self.poll_linger(cx));
+        if let Some(timeout) = self.client.linger(LINGER_TIMEOUT) {
+            ready!(self.poll_linger(cx, timeout));
         }
         Poll::Ready(Ok(()))
     }

@@ -30,6 +30,8 @@ use crate::{budget::Budgets, problem, shutdown::Shutdown};
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Long enough for a busy machine, short enough for a failing test.
 const LONG_TIMEOUT: Duration = Duration::from_secs(10);
+/// For what takes 0.5 s, and must not take the seconds of other timeouts.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 struct TestServer {
     addr: SocketAddr,
@@ -139,6 +141,13 @@ impl TestServer {
              Content-Type: application/json\r\n{framing}\r\n\r\n{body}"
         );
         rest(&mut self.send(&request).await).await
+    }
+
+    /// Drains a server without requests in flight.
+    async fn drains(&mut self) {
+        self.shutdown.drain();
+        let ended = timeout(DRAIN_TIMEOUT, &mut self.serving).await;
+        ended.expect("the server ends").unwrap().unwrap();
     }
 
     async fn event(&mut self) -> &'static str {

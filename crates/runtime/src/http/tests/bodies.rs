@@ -1,5 +1,10 @@
 //! Clients that send a body which the server does not read: they receive the response.
 
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn as client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+
 use super::*;
 
 const MIB: usize = 1024 * 1024;
@@ -53,6 +58,7 @@ async fn client_of_a_path_that_reads_no_body_receives_its_response() {
     let head = post("/none", &format!("Content-Length: {MIB}"));
     let answer = upload(&server, &head, &vec![b'x'; MIB]).await;
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
 }
 
 #[tokio::test]
@@ -67,6 +73,7 @@ async fn client_that_expects_100_continue_receives_the_final_status_at_once() {
             answer.starts_with(&format!("HTTP/1.1 {status}")),
             "{answer}"
         );
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     }
     let expect = "Content-Length: 2\r\nConnection: close\r\nExpect: 100-continue";
     let mut socket = server.send(&post("/echo", expect)).await;
@@ -79,20 +86,87 @@ async fn client_that_expects_100_continue_receives_the_final_status_at_once() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-#[tokio::test]
-async fn client_that_neither_sends_nor_closes_is_waited_for_5_s() {
-    let mut server = limited();
+/// A client whose body has been refused, and that neither sends it nor closes.
+async fn refused(server: &TestServer) -> TcpStream {
     let mut socket = server.send(&post("/echo", "Content-Length: 101")).await;
     let answer = rest(&mut socket).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
-    server.shutdown.drain();
+    socket
+}
+
+#[tokio::test]
+async fn client_that_neither_sends_nor_closes_is_waited_for_5_s() {
+    let server = limited();
+    let mut socket = refused(&server).await;
+    // It may still send.
+    socket.write_all(b"x").await.unwrap();
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(5)).await;
     tokio::time::resume();
-    timeout(LONG_TIMEOUT / 4, &mut server.serving)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
-    drop(socket);
+    let closed = async {
+        while socket.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let closed = timeout(LONG_TIMEOUT / 4, closed).await;
+    closed.expect("the server closes the connection");
+}
+
+#[tokio::test]
+async fn drain_does_not_wait_for_refused_clients() {
+    let mut server = limited();
+    let _lingering = refused(&server).await;
+    // A connection that stays open: the server has read the small body, its handler has not.
+    let request = post("/none", "Content-Length: 2") + "[]";
+    let mut idle = server.send(&request).await;
+    let read = timeout(LONG_TIMEOUT, idle.read(&mut [0; 1])).await;
+    assert_eq!(read.unwrap().unwrap(), 1);
+    // And one with the beginning of a head.
+    let _slow = server.send("GET / HTTP/1.1\r\nHost").await;
+    server.drains().await;
+}
+
+/// Uploads with a client of hyper; returns what it receives.
+async fn received<B>(
+    sending: impl Future<Output = hyper::Result<hyper::Response<B>>>,
+) -> (u16, String)
+where
+    B: hyper::body::Body<Error = hyper::Error>,
+{
+    let response = timeout(LONG_TIMEOUT, sending).await.unwrap().unwrap();
+    let status = response.status().as_u16();
+    let body = timeout(LONG_TIMEOUT, response.into_body().collect()).await;
+    let body = body.unwrap().unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn client_of_hyper_receives_413_with_the_limit() {
+    let server = limited();
+    let tasks = Shutdown::new();
+    let request = || {
+        let request = hyper::Request::post(format!("http://{}/echo", server.addr));
+        let request = request
+            .header("host", "x")
+            .header("content-type", "application/json");
+        let body = Full::new(Bytes::from(vec![b'x'; 16 * MIB]));
+        request.body(body).unwrap()
+    };
+    // How much is sent before the response is read, is a matter of timing.
+    for _ in 0..5 {
+        let io = TokioIo::new(server.connect().await);
+        let (mut http1, connection) = client::http1::handshake(io).await.unwrap();
+        tasks.spawn(connection);
+        let io = TokioIo::new(server.connect().await);
+        let executor = TokioExecutor::new();
+        let (mut http2, connection) = client::http2::handshake(executor, io).await.unwrap();
+        tasks.spawn(connection);
+        for (status, answer) in [
+            received(http1.send_request(request())).await,
+            received(http2.send_request(request())).await,
+        ] {
+            assert_eq!(status, 413, "{answer}");
+            assert!(answer.contains(r#""limit":100"#), "{answer}");
+        }
+    }
 }

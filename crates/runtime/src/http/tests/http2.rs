@@ -21,6 +21,9 @@ struct Client {
     connection: JoinHandle<Result<(), h2::Error>>,
     /// The client answers pings while this runs.
     tasks: Shutdown,
+    /// Makes the client stop to read and write.
+    pause: Arc<Notify>,
+    paused: Arc<Notify>,
 }
 
 type Answer = h2::client::ResponseFuture;
@@ -39,11 +42,25 @@ impl Client {
             .handshake(socket)
             .await
             .unwrap();
-        let tasks = Shutdown::new();
+        let (tasks, pause, paused) = (Shutdown::new(), Arc::default(), Arc::default());
+        let (wanted, reached): (Arc<Notify>, Arc<Notify>) =
+            (Arc::clone(&pause), Arc::clone(&paused));
+        let connection = async move {
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = wanted.notified() => {
+                    reached.notify_one();
+                    std::future::pending().await
+                }
+            }
+        };
         Self {
             requests,
             connection: tasks.spawn(connection),
             tasks,
+            pause,
+            paused,
         }
     }
 
@@ -446,6 +463,18 @@ async fn drain_sends_goaway_and_finishes_streams() {
         .unwrap()
         .unwrap();
     assert!(client.closes().await && client.tasks.tasks() == 0);
+}
+
+#[tokio::test]
+async fn drain_does_not_wait_for_clients_that_answer_no_ping() {
+    let mut server = open(HttpLimits::default());
+    let mut client = Client::start(server.connect().await).await;
+    let answer = client.get("/none", None).await;
+    assert_eq!(status_and_body(answer).await.0, 404);
+    // Its socket stays open, and is not read.
+    client.pause.notify_one();
+    client.paused.notified().await;
+    server.drains().await;
 }
 
 #[tokio::test]
