@@ -27,7 +27,12 @@ pub use self::{
 };
 use crate::trace::TraceContext;
 
-/// Bytes of a response that a client reads ahead of its reader. Limits the size of a head as well.
+/// Bytes of a response that a client reads ahead of its reader. Limits the size of a head as well, which
+/// servers keep far below. Protects memory: each connection may fill its buffer, and all uses can have
+/// hundreds of connections at the same time, those to providers and stores of objects no less than those of
+/// forwarding. Longer bodies are not limited: they are read in more pieces. A record of TLS has 16 KiB, so
+/// no use would gain from a value of its own. Webhooks, whose servers belong to organisations, have a client
+/// with a smaller one.
 const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
