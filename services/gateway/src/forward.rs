@@ -1,5 +1,6 @@
 //! Requests to paths of other services are forwarded to them: a deployment has one address.
 
+mod expect;
 mod headers;
 mod response;
 
@@ -22,21 +23,33 @@ use switchboard_runtime::{
 use crate::Deps;
 use response::{ForwardEnd, InFlight};
 
-/// From when a request is sent until the service has sent the head of its response. Protects the
-/// budget from a service that has stopped. The body of the response, such as a stream of events, has
-/// no timeout.
+/// The default of [`Forwarding::head_timeout`].
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
 /// Clients retry after this time, in seconds.
 const RETRY_AFTER_S: u32 = 1;
 
 /// The requests that a gateway forwards. By default it forwards none.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Forwarding {
     /// The services.
     pub upstreams: Vec<Upstream>,
     /// Maximum number of forwarded requests whose responses have not ended, of which one organisation
     /// or address gets a quarter. Each has a connection to its service.
     pub max_requests: usize,
+    /// From when a request is sent until the service has sent the head of its response. Protects the
+    /// budget from a service that has stopped. The body of the response, such as a stream of events, has
+    /// no timeout.
+    pub head_timeout: Duration,
+}
+
+impl Default for Forwarding {
+    fn default() -> Self {
+        Self {
+            upstreams: Vec::new(),
+            max_requests: 0,
+            head_timeout: HEAD_TIMEOUT,
+        }
+    }
 }
 
 /// A service that has the paths of its API document.
@@ -50,6 +63,9 @@ pub struct Forwarding {
 ///      │          └──► no connection, or lost before a response: 503 with the name of the service
 ///      └──► no room in the budget: 429
 /// ```
+///
+/// A client that expects `100 Continue` receives it when the service sends it: until then its body is not
+/// asked for, and a service that refuses the request answers without it.
 ///
 /// When the client disconnects, so does the gateway, at any point. The credential is checked by the
 /// service; here it decides to which organisation the request is charged. Headers of one connection
@@ -98,6 +114,7 @@ pub(crate) fn router(deps: &Deps) -> Result<Router, prometheus::Error> {
     let Forwarding {
         upstreams,
         max_requests,
+        head_timeout,
     } = &deps.forwarding;
     let mut router = Router::new();
     if upstreams.is_empty() {
@@ -113,6 +130,7 @@ pub(crate) fn router(deps: &Deps) -> Result<Router, prometheus::Error> {
             upstream: upstream.clone(),
             authenticator: deps.authenticator.clone(),
             budget: budget.clone(),
+            head_timeout: *head_timeout,
         });
         for (path, methods) in upstream.document.paths() {
             let forwarder = Arc::clone(&forwarder);
@@ -140,6 +158,7 @@ struct Forwarder {
     upstream: Upstream,
     authenticator: Authenticator,
     budget: Budget,
+    head_timeout: Duration,
     ends: Counters<ForwardEnd>,
 }
 
@@ -158,8 +177,9 @@ impl Forwarder {
                 return Err(exhausted.into());
             }
         };
-        let sent = self.upstream.client.request(self.prepare(request)?);
-        match tokio::time::timeout(HEAD_TIMEOUT, sent).await {
+        let request = expect::deferred(self.prepare(request)?);
+        let sent = self.upstream.client.request(request);
+        match tokio::time::timeout(self.head_timeout, sent).await {
             Ok(Ok(response)) => Ok(response::forwarded(response, in_flight)),
             Ok(Err(error)) if error.is_connect() => {
                 in_flight.end(ForwardEnd::Unavailable);
@@ -175,8 +195,8 @@ impl Forwarder {
             }
             Err(_) => {
                 in_flight.end(ForwardEnd::TimedOut);
-                let seconds = HEAD_TIMEOUT.as_secs();
-                Err(self.unanswered(&format!("no response within {seconds} s")))
+                let timeout = self.head_timeout;
+                Err(self.unanswered(&format!("no response within {timeout:?}")))
             }
         }
     }

@@ -9,6 +9,7 @@ mod async_calls;
 mod calls;
 mod connections;
 mod devices;
+mod forwarding;
 mod idempotency;
 mod isolation;
 mod large_lists;

@@ -99,15 +99,27 @@ impl TestGateway {
     pub(crate) async fn with_flags(flags: &[&str]) -> Self {
         let hub = LocalHub::default();
         let bus = BusConfig::local(&hub, "gateway").watching_catalog();
-        Self::build(&hub, bus, flags).await
+        Self::build(&hub, bus, flags, Forwarding::default()).await
+    }
+
+    /// A gateway that forwards requests.
+    pub(crate) async fn with_forwarding(flags: &[&str], forwarding: Forwarding) -> Self {
+        let hub = LocalHub::default();
+        let bus = BusConfig::local(&hub, "gateway").watching_catalog();
+        Self::build(&hub, bus, flags, forwarding).await
     }
 
     /// A gateway on a bus of its own, and an edge node on the local hub.
     pub(crate) async fn with_bus(hub: &LocalHub, config: BusConfig) -> Self {
-        Self::build(hub, config, &[]).await
+        Self::build(hub, config, &[], Forwarding::default()).await
     }
 
-    async fn build(hub: &LocalHub, config: BusConfig, flags: &[&str]) -> Self {
+    async fn build(
+        hub: &LocalHub,
+        config: BusConfig,
+        flags: &[&str],
+        forwarding: Forwarding,
+    ) -> Self {
         let shutdown = Shutdown::new();
         let bus = Bus::start(config, &prometheus::Registry::new(), &shutdown).unwrap();
         let edge_bus = BusConfig::local(hub, "edge");
@@ -133,7 +145,7 @@ impl TestGateway {
             bus: bus.clone(),
             registry: registry.clone(),
             budgets: budgets.clone(),
-            forwarding: Forwarding::default(),
+            forwarding,
         };
         let config = parse_config(flags);
         let limits = config.http_limits();

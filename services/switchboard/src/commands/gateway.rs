@@ -84,6 +84,7 @@ impl ForwardingArguments {
         Ok(Forwarding {
             upstreams,
             max_requests: self.forwarded_requests,
+            ..Forwarding::default()
         })
     }
 }
