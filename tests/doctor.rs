@@ -130,7 +130,7 @@ fn every_line_is_tested_in_its_states() {
 async fn lines_about_an_up_and_its_webhooks() {
     let folder = DataFolder::new();
     let empty = Report::of(&folder, &[]);
-    empty.fails("installation", "--data-dir or --url");
+    empty.fails("installation", "--data-dir, --context or --url");
     empty.passes("data folder", "has no data");
 
     let allow = ["--webhooks-allow", "127.0.0.0/8"];
@@ -419,6 +419,9 @@ async fn lines_about_postgres_and_its_keys() {
     let nowhere = format!("postgres://postgres@{NOWHERE}/none");
     let report = Report::of(&folder, &["--database-url", &nowhere]);
     report.fails("Postgres", "DATABASE_URL (--database-url)");
+    // The last `up` of the folder had a master key.
+    report.fails("keys in Postgres", "DATABASE_URL (--database-url)");
+    let report = Report::of(&DataFolder::new(), &["--database-url", &nowhere]);
     report.skips("keys in Postgres", "no master key is given");
 }
 

@@ -333,6 +333,12 @@ impl Bus {
         self.0.backend.read_events(consumer, max, wait).await
     }
 
+    /// Waits until the device events of this node can be read by a consumer: forever while the bus is
+    /// not reachable.
+    pub async fn events_written(&self) {
+        self.0.events.written().await;
+    }
+
     /// Acknowledges and deletes device events that are stored elsewhere.
     ///
     /// # Errors

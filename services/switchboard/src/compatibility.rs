@@ -73,9 +73,15 @@ fn flags_and_environment_are_unchanged() {
 fn file_of_a_running_instance_keeps_its_json() {
     let stored = concat!(
         r#"{"org_id":"o","api_key":"k","operator_key":"p","device_addr":"d","#,
-        r#""http_url":"h","admin_url":"a"}"#
+        r#""http_url":"h","admin_url":"a""#
     );
-    let read: Instance = serde_json::from_str(stored).unwrap();
+    // A file of the previous release has no settings.
+    let read: Instance = serde_json::from_str(&format!("{stored}}}")).unwrap();
     let written = serde_json::to_string(&read).unwrap();
-    assert_eq!(written, stored, "compatibility break: up.json");
+    let settings = r#","settings":{"values":{},"secrets":[]}}"#;
+    assert_eq!(
+        written,
+        format!("{stored}{settings}"),
+        "compatibility break: up.json"
+    );
 }

@@ -27,6 +27,8 @@ pub(crate) trait ByteSize {
 pub(crate) struct WriteBuffer<T: ByteSize> {
     state: Mutex<State<T>>,
     filled: Notify,
+    /// Notified when the last item is written.
+    written: Notify,
 }
 
 /// Invariant: an organisation has a queue, and one place in `turns`, while it has items.
@@ -35,6 +37,8 @@ struct State<T> {
     turns: VecDeque<OrgId>,
     count: usize,
     bytes: usize,
+    /// The items that are being written.
+    in_flight: usize,
 }
 
 struct Queue<T> {
@@ -49,10 +53,12 @@ impl<T: ByteSize> WriteBuffer<T> {
             turns: VecDeque::new(),
             count: 0,
             bytes: 0,
+            in_flight: 0,
         };
         Self {
             state: Mutex::new(state),
             filled: Notify::new(),
+            written: Notify::new(),
         }
     }
 
@@ -89,6 +95,7 @@ impl<T: ByteSize> WriteBuffer<T> {
             bytes += item.byte_size();
             items.push(item);
         }
+        state.in_flight += items.len();
         drop(state);
         (!items.is_empty()).then_some(PendingWrite {
             buffer: self,
@@ -96,15 +103,39 @@ impl<T: ByteSize> WriteBuffer<T> {
         })
     }
 
+    /// Waits until all items are written.
+    pub(crate) async fn written(&self) {
+        loop {
+            let written = self.written.notified();
+            if self.state.lock().is_written() {
+                return;
+            }
+            written.await;
+        }
+    }
+
     fn put_back(&self, items: Vec<T>) {
         let mut state = self.state.lock();
+        state.in_flight -= items.len();
         for item in items.into_iter().rev() {
             state.queue_for(&item).items.push_front(item);
+        }
+    }
+
+    fn commit(&self, count: usize) {
+        let mut state = self.state.lock();
+        state.in_flight -= count;
+        if state.is_written() {
+            self.written.notify_waiters();
         }
     }
 }
 
 impl<T: ByteSize> State<T> {
+    const fn is_written(&self) -> bool {
+        self.count == 0 && self.in_flight == 0
+    }
+
     /// The queue of an item that is about to be added to it.
     fn queue_for(&mut self, item: &T) -> &mut Queue<T> {
         let (org, bytes) = (item.org(), item.byte_size());
@@ -172,6 +203,7 @@ pub(crate) struct PendingWrite<'a, T: ByteSize> {
 impl<T: ByteSize> PendingWrite<'_, T> {
     /// The items are written.
     pub(crate) fn commit(mut self) {
+        self.buffer.commit(self.items.len());
         self.items.clear();
     }
 }
@@ -252,6 +284,28 @@ mod tests {
         assert_eq!(write.items, [1, 2, 3, 4, 5]);
         write.commit();
         assert!(buffer.try_take().is_none());
+    }
+
+    #[tokio::test]
+    async fn buffer_is_written_when_the_last_write_is_committed() {
+        let buffer = WriteBuffer::new();
+        buffer.written().await;
+        buffer.push(1);
+        let write = buffer.take().await;
+        assert!(!is_written(&buffer).await, "the item is in flight");
+        drop(write);
+        assert!(!is_written(&buffer).await, "the item has returned");
+        let write = buffer.take().await;
+        tokio::join!(buffer.written(), async { write.commit() });
+        assert!(is_written(&buffer).await);
+    }
+
+    async fn is_written(buffer: &WriteBuffer<usize>) -> bool {
+        tokio::select! {
+            biased;
+            () = buffer.written() => true,
+            () = std::future::ready(()) => false,
+        }
     }
 
     #[tokio::test]

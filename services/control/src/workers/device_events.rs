@@ -23,8 +23,9 @@ const READ_EVENTS: usize = 1_000;
 const MAX_WAITING_EVENTS: usize = 16 * READ_EVENTS;
 /// How long a read from the bus waits for events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the last read waits while the process drains: for events that nodes are still sending.
-const DRAIN_READ_TIMEOUT: Duration = Duration::from_millis(300);
+/// How long the last read waits, while the process drains, for the events of this process. Those of
+/// others are delivered to another process.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Writes device events until the process drains.
 pub(super) struct EventWriter {
@@ -94,7 +95,8 @@ impl EventWriter {
         let read = if !self.waiting.is_empty() {
             self.read(Duration::ZERO).await
         } else if shutdown.is_draining() {
-            self.read(DRAIN_READ_TIMEOUT).await
+            let _ = tokio::time::timeout(DRAIN_TIMEOUT, self.bus.events_written()).await;
+            self.read(Duration::ZERO).await
         } else {
             tokio::select! {
                 biased;
