@@ -8,7 +8,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId, TokenId},
+    id::{DeviceId, DeviceKey, DeviceRange, OrgId, TokenId},
     schema::Digest,
     token::VerifyingKey,
 };
@@ -111,9 +111,12 @@ pub(crate) trait Directory: Send + Sync + 'static {
     fn list<'a>(
         &'a self,
         org: OrgId,
-        after: Option<&'a str>,
+        range: DeviceRange<'a>,
         limit: usize,
     ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>>;
+
+    /// The number of entries, including those of nodes that were just lost.
+    fn count<'a>(&'a self, org: OrgId, range: DeviceRange<'a>) -> BackendFuture<'a, u64>;
 
     /// The services object behind an entry of an organisation.
     fn services<'a>(

@@ -19,7 +19,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId, TokenId};
+use switchboard_protocol::id::{DeviceId, DeviceKey, DeviceRange, OrgId, TokenId};
 use tokio::{
     sync::Notify,
     time::{Instant, timeout},
@@ -238,20 +238,18 @@ impl Directory for Member {
     fn list<'a>(
         &'a self,
         org: OrgId,
-        after: Option<&'a str>,
+        range: DeviceRange<'a>,
         limit: usize,
     ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>> {
         self.with_state(|state| {
-            let Some(devices) = state.directory.get(&org) else {
-                return Vec::new();
-            };
-            let live = devices
-                .iter()
-                .filter(|(device, _)| after.is_none_or(|after| device.as_str() > after));
-            live.take(limit)
-                .map(|(device, presence)| (device.clone(), presence.clone()))
+            let live = state.range(org, range).take(limit);
+            live.map(|(device, presence)| (device.clone(), presence.clone()))
                 .collect()
         })
+    }
+
+    fn count<'a>(&'a self, org: OrgId, range: DeviceRange<'a>) -> BackendFuture<'a, u64> {
+        self.with_state(|state| state.range(org, range).count() as u64)
     }
 
     fn services<'a>(

@@ -231,9 +231,81 @@ impl fmt::Display for DeviceKey {
     }
 }
 
+/// The devices of an organisation in byte order of their ids: those whose ids begin with a prefix, as
+/// far as they follow a device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceRange<'a> {
+    /// How the ids begin; any id if it is `None`.
+    pub prefix: Option<&'a str>,
+    /// The range begins after this id, which need not exist.
+    pub after: Option<&'a str>,
+}
+
+impl<'a> From<Option<&'a str>> for DeviceRange<'a> {
+    fn from(after: Option<&'a str>) -> Self {
+        Self {
+            prefix: None,
+            after,
+        }
+    }
+}
+
+impl DeviceRange<'_> {
+    /// Returns the text that every id of the range follows, and which is no id of the range itself
+    /// unless `includes_start`.
+    #[must_use]
+    pub fn start(&self) -> &str {
+        let (prefix, after) = (self.prefix.unwrap_or(""), self.after.unwrap_or(""));
+        prefix.max(after)
+    }
+
+    /// Returns whether an id that equals [`Self::start`] belongs to the range.
+    #[must_use]
+    pub fn includes_start(&self) -> bool {
+        self.prefix > self.after
+    }
+
+    /// Returns a text that every id of the range precedes: no id has the character at its end.
+    #[must_use]
+    pub fn end(&self) -> String {
+        format!("{}\u{7f}", self.prefix.unwrap_or(""))
+    }
+
+    /// Returns whether an id belongs to the range.
+    #[must_use]
+    pub fn contains(&self, id: &str) -> bool {
+        self.prefix.is_none_or(|prefix| id.starts_with(prefix))
+            && self.after.is_none_or(|after| id > after)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_range_has_the_ids_between_its_bounds() {
+        let ids = ["T-1", "sun", "toy", "toy-", "toy-1", "toy-z", "toy.", "u"];
+        fn check(ids: &[&str], prefix: Option<&str>, after: Option<&str>, expected: &[&str]) {
+            let range = DeviceRange { prefix, after };
+            let (start, end) = (range.start(), range.end());
+            let between = |id: &&&str| {
+                let id = **id;
+                (id > start || range.includes_start() && id == start) && id < end.as_str()
+            };
+            let within: Vec<&str> = ids.iter().filter(between).copied().collect();
+            assert_eq!(within, expected);
+            let contained = ids.iter().filter(|id| range.contains(id));
+            assert!(contained.eq(expected), "{range:?}");
+        }
+        check(&ids, None, None, &ids);
+        check(&ids, None, Some("toy-z"), &["toy.", "u"]);
+        check(&ids, Some("toy-"), None, &["toy-", "toy-1", "toy-z"]);
+        check(&ids, Some("toy-"), Some("toy-"), &["toy-1", "toy-z"]);
+        check(&ids, Some("toy-"), Some("T"), &["toy-", "toy-1", "toy-z"]);
+        check(&ids, Some("toy-"), Some("toy-1"), &["toy-z"]);
+        check(&ids, Some("toy-"), Some("u"), &[]);
+    }
 
     #[test]
     fn device_id_validates_length_and_alphabet() {

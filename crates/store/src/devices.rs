@@ -6,14 +6,14 @@ pub(crate) mod registrations;
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
-    id::{DeviceId, OrgId},
+    id::{DeviceId, DeviceRange, OrgId},
     schema::Digest,
 };
 use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{decode_error, with_timeout},
+    database::{decode_error, purge::PURGE_BATCH_SIZE, with_timeout},
 };
 use device_events::DeviceChange;
 
@@ -22,6 +22,8 @@ use device_events::DeviceChange;
 pub struct StoredDevice {
     /// Its id within the organisation.
     pub id: DeviceId,
+    /// The newest connection that is known.
+    pub epoch: i64,
     /// When it first connected.
     pub first_seen: DateTime<Utc>,
     /// Time of its last event.
@@ -36,6 +38,7 @@ pub struct StoredDevice {
 
 struct Row {
     device_id: String,
+    epoch: i64,
     first_seen: DateTime<Utc>,
     last_seen: DateTime<Utc>,
     left_reason: Option<String>,
@@ -52,6 +55,7 @@ impl TryFrom<Row> for StoredDevice {
         let digest = row.digest.and_then(|digest| digest.try_into().ok());
         Ok(Self {
             id,
+            epoch: row.epoch,
             first_seen: row.first_seen,
             last_seen: row.last_seen,
             left_reason: row.left_reason,
@@ -73,7 +77,7 @@ impl Store {
     ) -> Result<Option<StoredDevice>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
+            r#"SELECT d.device_id, d.epoch, d.first_seen, d.last_seen, d.left_reason,
                       r.digest AS "digest?", r.registered_at AS "registered_at?"
                FROM devices d
                LEFT JOIN service_registrations r USING (org_id, device_id)
@@ -90,31 +94,131 @@ impl Store {
         row.map(StoredDevice::try_from).transpose()
     }
 
-    /// Devices of an organisation in byte order of their ids, strictly after `after`.
+    /// Devices of an organisation within a range, in byte order of their ids; at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn devices(
+    pub async fn devices<'a>(
         &self,
         org: OrgId,
-        after: Option<&str>,
+        range: impl Into<DeviceRange<'a>>,
         limit: u32,
     ) -> Result<Vec<StoredDevice>, StoreError> {
+        let range = range.into();
         let query = sqlx::query_as!(
             Row,
-            r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
+            r#"SELECT d.device_id, d.epoch, d.first_seen, d.last_seen, d.left_reason,
                       r.digest AS "digest?", r.registered_at AS "registered_at?"
                FROM devices d
                LEFT JOIN service_registrations r USING (org_id, device_id)
-               WHERE d.org_id = $1 AND d.device_id > $2 ORDER BY d.device_id LIMIT $3"#,
+               WHERE d.org_id = $1 AND d.device_id >= $2 AND (d.device_id > $2 OR $3) AND d.device_id < $4
+               ORDER BY d.device_id LIMIT $5"#,
             org.uuid(),
-            after.unwrap_or_default(),
+            range.start(),
+            range.includes_start(),
+            range.end(),
             i64::from(limit)
         );
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
                 .await?;
         rows.into_iter().map(StoredDevice::try_from).collect()
+    }
+
+    /// Those of these devices that are stored, in byte order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn devices_by_id(
+        &self,
+        org: OrgId,
+        ids: &[String],
+    ) -> Result<Vec<StoredDevice>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT d.device_id, d.epoch, d.first_seen, d.last_seen, d.left_reason,
+                      r.digest AS "digest?", r.registered_at AS "registered_at?"
+               FROM devices d
+               LEFT JOIN service_registrations r USING (org_id, device_id)
+               WHERE d.org_id = $1 AND d.device_id = ANY($2) ORDER BY d.device_id"#,
+            org.uuid(),
+            ids
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        rows.into_iter().map(StoredDevice::try_from).collect()
+    }
+
+    /// The number of devices of an organisation within a range.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn count_devices(
+        &self,
+        org: OrgId,
+        range: DeviceRange<'_>,
+    ) -> Result<u64, StoreError> {
+        let query = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM devices
+               WHERE org_id = $1 AND device_id >= $2 AND (device_id > $2 OR $3) AND device_id < $4"#,
+            org.uuid(),
+            range.start(),
+            range.includes_start(),
+            range.end()
+        );
+        let count =
+            with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        Ok(count.unsigned_abs())
+    }
+
+    /// Deletes a device whose newest connection is this one, and its registration; false if there is no such
+    /// device, or a newer connection is known. Later events of that connection do not bring it back.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn forget_device(
+        &self,
+        org: OrgId,
+        device: &DeviceId,
+        epoch: i64,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query!(
+            "WITH gone AS (
+                 DELETE FROM devices WHERE org_id = $1 AND device_id = $2 AND epoch = $3
+                 RETURNING org_id, device_id, epoch)
+             INSERT INTO forgotten_devices AS known (org_id, device_id, epoch)
+             SELECT org_id, device_id, epoch FROM gone
+             ON CONFLICT (org_id, device_id) DO UPDATE
+             SET epoch = GREATEST(known.epoch, EXCLUDED.epoch), forgotten_at = now()",
+            org.uuid(),
+            device.as_str(),
+            epoch
+        );
+        let forgotten =
+            with_timeout(async { query.execute(&mut *self.tenant_conn(org).await?).await }).await?;
+        Ok(forgotten.rows_affected() > 0)
+    }
+
+    /// Deletes what is known of devices that were forgotten before this time; returns how many. Their
+    /// events must have arrived by then.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
+    pub async fn purge_forgotten_devices(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        self.purge(|| {
+            sqlx::query!(
+                "DELETE FROM forgotten_devices WHERE (org_id, device_id) IN
+                 (SELECT org_id, device_id FROM forgotten_devices WHERE forgotten_at < $1 LIMIT $2)",
+                before,
+                PURGE_BATCH_SIZE
+            )
+        })
+        .await
     }
 
     /// The devices of an organisation the SHA-256 of whose ids begins with these bytes; at most
@@ -166,6 +270,9 @@ pub(crate) async fn upsert(
     sqlx::query!(
         "INSERT INTO devices AS known (org_id, device_id, epoch, first_seen, last_seen, left_reason)
          SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[])
+             AS told (org_id, device_id, epoch, first_seen, last_seen, left_reason)
+         WHERE NOT EXISTS (SELECT FROM forgotten_devices gone
+             WHERE gone.org_id = told.org_id AND gone.device_id = told.device_id AND gone.epoch >= told.epoch)
          ON CONFLICT (org_id, device_id) DO UPDATE SET
              epoch = GREATEST(known.epoch, excluded.epoch),
              first_seen = LEAST(known.first_seen, excluded.first_seen),

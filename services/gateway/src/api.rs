@@ -27,6 +27,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::UnknownService,
     ProblemKind::InvalidParams,
     ProblemKind::DeviceOffline,
+    ProblemKind::DeviceOnline,
     ProblemKind::CallInProgress,
     ProblemKind::UnknownCall,
     ProblemKind::CallSent,
@@ -79,5 +80,10 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
         ("StoredCall", "/result", result.clone()),
         ("StoredCallEnd", "/result", result),
         ("Device", "/services", services),
+        (
+            "Device",
+            "/service_names/*",
+            json!({"maxLength": MAX_SERVICE_BYTES}),
+        ),
     ]
 }

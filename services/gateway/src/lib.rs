@@ -172,8 +172,9 @@ struct ParameterSchemas;
 /// The REST routes with their API descriptions.
 fn routes() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
-        .routes(routes!(devices::list))
-        .routes(routes!(devices::get))
+        .routes(routes!(devices::list::list))
+        .routes(routes!(devices::counts::get))
+        .routes(routes!(devices::get, devices::forget))
         .routes(routes!(devices::disconnect))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::item::list))

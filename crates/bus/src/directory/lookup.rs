@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId},
+    id::{DeviceId, DeviceKey, DeviceRange, OrgId},
     schema::Digest,
 };
 use switchboard_runtime::quota::Quota;
@@ -106,17 +106,26 @@ impl Bus {
         Ok(found)
     }
 
-    /// An organisation's live devices in byte order of their ids, strictly after `after`.
+    /// An organisation's live devices of a range, in byte order of their ids; at most `limit`.
     ///
     /// # Errors
     /// When the bus is not reachable.
-    pub async fn list(
+    pub async fn list<'a>(
         &self,
         org: OrgId,
-        after: Option<&str>,
+        range: impl Into<DeviceRange<'a>>,
         limit: usize,
     ) -> Result<Vec<(DeviceId, Presence)>, BusError> {
-        self.0.backend.list(org, after, limit).await
+        self.0.backend.list(org, range.into(), limit).await
+    }
+
+    /// The number of an organisation's devices of a range that have an entry. Those of a lost node
+    /// count until another node removes them, some seconds after its lease has ended.
+    ///
+    /// # Errors
+    /// When the bus is not reachable.
+    pub async fn count(&self, org: OrgId, range: DeviceRange<'_>) -> Result<u64, BusError> {
+        self.0.backend.count(org, range).await
     }
 
     /// The services object that a live device of an organisation registered, as it was sent.

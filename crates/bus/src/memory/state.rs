@@ -6,7 +6,7 @@ use std::{
 };
 
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId, TokenId},
+    id::{DeviceId, DeviceKey, DeviceRange, OrgId, TokenId},
     schema::Digest,
 };
 use tokio::time::Instant;
@@ -73,6 +73,16 @@ impl State {
         self.directory
             .get(&org)
             .map_or(0, |devices| devices.len() as u64)
+    }
+
+    /// The entries of a range, in byte order.
+    pub(super) fn range(
+        &self,
+        org: OrgId,
+        range: DeviceRange<'_>,
+    ) -> impl Iterator<Item = (&DeviceId, &Presence)> {
+        let entries = self.directory.get(&org).into_iter().flatten();
+        entries.filter(move |(device, _)| range.contains(device.as_str()))
     }
 
     pub(super) fn next_epoch(&mut self) -> Epoch {

@@ -97,8 +97,10 @@ GET moving
 SMEMBERS orgs
 find 2 live nodes 9000 toy-2 toy-3 none
 find 1 live 9000 toy-2 toy-3 none
-list 3 live ids nodes 9000 (toy-1 10
-list 2 live ids 9000 (toy-1 1
+list 3 live ids nodes 9000 (toy-1 10 +
+list 3 live ids nodes 9000 [toy-2 10 (toy-5
+list 2 live ids 9000 (toy-1 1 +
+ZLEXCOUNT ids [toy-2 (toy-5
 leases 1 nodes 2000000000000000 edge~1 nobody
 leases 1 nodes 0 edge~9
 release 4 live ids orgs services toy-2 org 6 PUBLISH changes 5000 missing

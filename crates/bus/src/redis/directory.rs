@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use redis::{Cmd, RedisError, Value};
-use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use switchboard_protocol::id::{DeviceId, DeviceKey, DeviceRange, OrgId};
 
 use super::{
     client::{CommandGroup, RedisClient},
@@ -121,10 +121,20 @@ impl Directory for RedisClient {
     fn list<'a>(
         &'a self,
         org: OrgId,
-        after: Option<&'a str>,
+        range: DeviceRange<'a>,
         limit: usize,
     ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>> {
-        self.timed(Command::Lookup, self.list_devices(org, after, limit))
+        self.timed(Command::Lookup, self.list_devices(org, range, limit))
+    }
+
+    fn count<'a>(&'a self, org: OrgId, range: DeviceRange<'a>) -> BackendFuture<'a, u64> {
+        self.timed(Command::Lookup, async move {
+            let ids = self.keys.ids(org);
+            let (from, to) = lexical(range);
+            let mut count = redis::cmd("ZLEXCOUNT");
+            count.arg(&ids).arg(from).arg(to);
+            self.query(&ids, &count).await
+        })
     }
 
     fn services<'a>(
@@ -321,17 +331,17 @@ impl RedisClient {
     async fn list_devices(
         &self,
         org: OrgId,
-        after: Option<&str>,
+        range: DeviceRange<'_>,
         limit: usize,
     ) -> Result<Vec<(DeviceId, Presence)>, BusError> {
         let mut names = vec![self.keys.directory(org), self.keys.ids(org)];
         names.extend(self.readable_leases());
-        let mut from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
+        let (mut from, to) = lexical(range);
         let mut live = Vec::new();
         while live.len() < limit {
             let wanted = limit - live.len();
             let mut list = scripts::call(&self.scripts.list, &names);
-            list.arg(LEASE_MS).arg(&from).arg(wanted);
+            list.arg(LEASE_MS).arg(&from).arg(wanted).arg(&to);
             let found: Vec<String> = self.query(&names[0], &list).await?;
             let mut found = found.into_iter();
             let scanned: usize = found.next().and_then(|text| text.parse().ok()).unwrap_or(0);

@@ -293,7 +293,7 @@ end
 return found
 ";
 
-/// keys: live, ids, and nodes where one server has them all · args: lease, from, limit → how many
+/// keys: live, ids, and nodes where one server has them all · args: lease, from, limit, to → how many
 /// ids were scanned, the last of them, then device and entry of those whose node is not known to
 /// be dead.
 const LIST: &str = concat!(
@@ -301,7 +301,7 @@ const LIST: &str = concat!(
     r"
 local t = redis.call('TIME')
 local alive = t[1] * 1000 + t[2] / 1000 - ARGV[1]
-local ids = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[2], '+', 'LIMIT', 0, ARGV[3])
+local ids = redis.call('ZRANGEBYLEX', KEYS[2], ARGV[2], ARGV[4], 'LIMIT', 0, ARGV[3])
 local found = {tostring(#ids), ids[#ids] or ''}
 for _, id in ipairs(ids) do
   local entry = redis.call('HGET', KEYS[1], id)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::cmd;
 use switchboard_bus::{Bus, DisconnectReason, Epoch, Presence};
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey},
+    id::{DeviceId, DeviceKey, DeviceRange},
     outcome::Outcome,
 };
 use switchboard_test_support::eventually::eventually;
@@ -248,6 +248,24 @@ async fn live_devices_are_listed_in_order_per_org() {
             ids(edge.bus.list(org(), Some("d:1"), 2).await.unwrap()),
             Vec::<String>::new()
         );
+        for (prefix, after, expected) in [
+            ("d", None, &["d:1"][..]),
+            ("d:1", None, &["d:1"]),
+            ("d:1", Some("d:1"), &[]),
+            ("a", Some("C"), &["a"]),
+            ("e", None, &[]),
+        ] {
+            let range = DeviceRange {
+                prefix: Some(prefix),
+                after,
+            };
+            let listed = edge.bus.list(org(), range, 10).await.unwrap();
+            assert_eq!(ids(listed), expected, "{range:?}");
+            let count = edge.bus.count(org(), range).await.unwrap();
+            assert_eq!(count, expected.len() as u64, "{range:?}");
+        }
+        let all = DeviceRange::default();
+        assert_eq!(edge.bus.count(org(), all).await.unwrap(), 4);
         let ids: Vec<DeviceId> = ["d:1", "unknown"]
             .iter()
             .map(|id| id.parse().unwrap())

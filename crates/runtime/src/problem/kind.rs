@@ -84,6 +84,7 @@ problem_kinds! {
     UnknownService: 404 "unknown_service", "Unknown service", "the device has not registered this service";
     InvalidParams: 422 "invalid", "Params do not match the schema", "the params do not match the schema; `errors` locates the violations";
     DeviceOffline: 409 "offline", "Device offline", "the device is not connected";
+    DeviceOnline: 409 "device_online", "Device online", "the device is connected";
     CallInProgress: 409 "call_in_progress", "Call in progress", "the call with this Idempotency-Key is still in progress";
     UnknownCall: 404 "unknown_call", "Unknown call", "the organisation has no such stored call";
     CallSent: 409 "call_sent", "Call sent", "the call is being sent or was sent";

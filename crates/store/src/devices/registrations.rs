@@ -72,6 +72,41 @@ impl Store {
         services.map_err(decode_error)
     }
 
+    /// The names of the services in the services objects with these digests, sorted, in this order.
+    /// `None` for one that is not stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn service_names(
+        &self,
+        org: OrgId,
+        digests: &[Digest],
+    ) -> Result<Vec<Option<Vec<String>>>, StoreError> {
+        if digests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let wanted: Vec<Vec<u8>> = digests.iter().map(|digest| digest.0.to_vec()).collect();
+        let query = sqlx::query!(
+            r#"SELECT digest, ARRAY(SELECT json_object_keys(services)) AS "names!"
+               FROM registration_contents WHERE org_id = $1 AND digest = ANY($2)"#,
+            org.uuid(),
+            &wanted
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        let mut names: HashMap<Vec<u8>, Vec<String>> = rows
+            .into_iter()
+            .map(|row| (row.digest, row.names))
+            .collect();
+        let names = wanted.iter().map(|digest| {
+            let mut names = names.remove(digest)?;
+            names.sort_unstable();
+            Some(names)
+        });
+        Ok(names.collect())
+    }
+
     /// The digests that the devices of an organisation registered last, for at most `limit`
     /// devices.
     ///
@@ -214,6 +249,9 @@ pub(crate) async fn upsert(
     sqlx::query!(
         "INSERT INTO service_registrations AS known (org_id, device_id, digest, epoch, registered_at)
          SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[])
+             AS told (org_id, device_id, digest, epoch, registered_at)
+         WHERE NOT EXISTS (SELECT FROM forgotten_devices gone
+             WHERE gone.org_id = told.org_id AND gone.device_id = told.device_id AND gone.epoch >= told.epoch)
          ON CONFLICT (org_id, device_id) DO UPDATE SET
              digest = excluded.digest, epoch = excluded.epoch, registered_at = excluded.registered_at
          WHERE (excluded.epoch, excluded.registered_at) >= (known.epoch, known.registered_at)",

@@ -30,6 +30,8 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
 const REVOCATION_OVERLAP: TimeDelta = TimeDelta::seconds(10);
 /// How long the services of a device are stored after no device has them.
 const SERVICES_TTL: chrono::Duration = chrono::Duration::days(1);
+/// How long the events of a forgotten device may be on their way.
+const FORGOTTEN_TTL: chrono::Duration = chrono::Duration::days(7);
 /// How long the result of an asynchronous call is stored.
 const CALL_TTL: Duration = Duration::from_secs(24 * 3_600);
 /// How long the usage of organisations is stored.
@@ -288,7 +290,18 @@ impl KeyPublisher {
                 "unused services cannot be deleted; retrying in an hour"
             );
         }
+        self.purge_forgotten_devices().await;
         self.purge_recordings().await;
+    }
+
+    async fn purge_forgotten_devices(&self) {
+        let forgotten_before = Utc::now() - FORGOTTEN_TTL;
+        if let Err(error) = self.store.purge_forgotten_devices(forgotten_before).await {
+            tracing::warn!(
+                error = error.report(),
+                "the marks of forgotten devices cannot be deleted; retrying in an hour"
+            );
+        }
     }
 
     async fn purge_recordings(&self) {

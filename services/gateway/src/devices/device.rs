@@ -31,14 +31,34 @@ pub(crate) struct DeviceView {
     /// Why the last connection ended; null while the device is connected.
     #[schema(max_length = 64, example = "idle_timeout")]
     left_reason: Option<String>,
-    /// The services that the device registered, byte for byte.
-    #[schema(value_type = Object)]
-    #[serde(serialize_with = "object")]
-    services: Option<Arc<RawValue>>,
+    /// The services that the device registered, byte for byte. Omitted by `services=names` and
+    /// `services=none`.
+    #[schema(value_type = Object, required = false)]
+    #[serde(serialize_with = "object", skip_serializing_if = "Option::is_none")]
+    services: Option<Option<Arc<RawValue>>>,
+    /// The names of these services in byte order; only with `services=names`.
+    #[schema(value_type = Vec<String>, required = false, max_items = 128, example = json!(["wave"]))]
+    #[serde(serialize_with = "names", skip_serializing_if = "Option::is_none")]
+    service_names: Option<Arc<Vec<String>>>,
+}
+
+/// What a view shows of the services that the device registered.
+#[derive(Debug)]
+pub(super) enum Registered {
+    /// The services object; `None` if the device has not registered any.
+    Services(Option<Arc<RawValue>>),
+    /// The names.
+    Names(Arc<Vec<String>>),
+    Nothing,
 }
 
 impl DeviceView {
-    pub(super) fn new(entry: DeviceEntry, services: Option<Arc<RawValue>>) -> Self {
+    pub(super) fn new(entry: DeviceEntry, registered: Registered) -> Self {
+        let (services, service_names) = match registered {
+            Registered::Services(services) => (Some(services), None),
+            Registered::Names(names) => (None, Some(names)),
+            Registered::Nothing => (None, None),
+        };
         let DeviceEntry { id, live, stored } = entry;
         let since = live
             .as_ref()
@@ -56,6 +76,7 @@ impl DeviceView {
             // The database lags behind a connection that has just begun.
             last_seen: last_seen.max(since),
             services,
+            service_names,
         }
     }
 }
@@ -64,9 +85,16 @@ fn timestamp(unix_ms: u64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp_millis(i64::try_from(unix_ms).ok()?)
 }
 
-fn object<S: Serializer>(services: &Option<Arc<RawValue>>, target: S) -> Result<S::Ok, S::Error> {
+fn object<S: Serializer>(
+    services: &Option<Option<Arc<RawValue>>>,
+    target: S,
+) -> Result<S::Ok, S::Error> {
     match services {
-        Some(raw) => raw.serialize(target),
-        None => target.serialize_map(Some(0))?.end(),
+        Some(Some(raw)) => raw.serialize(target),
+        _ => target.serialize_map(Some(0))?.end(),
     }
+}
+
+fn names<S: Serializer>(names: &Option<Arc<Vec<String>>>, target: S) -> Result<S::Ok, S::Error> {
+    names.as_deref().serialize(target)
 }

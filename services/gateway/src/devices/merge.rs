@@ -17,6 +17,8 @@ pub(crate) struct DeviceEntry {
 /// A page of devices, and whether another page follows.
 pub(crate) struct DevicePage {
     pub(crate) entries: Vec<DeviceEntry>,
+    /// The last device that was read: the next page begins after it.
+    pub(super) last: Option<DeviceId>,
     pub(crate) more: bool,
     /// The database was unavailable: devices that are not connected are missing.
     pub(crate) incomplete: bool,
@@ -39,6 +41,7 @@ pub(super) fn merge(
     }
     let more = live.peek().is_some() || stored.peek().is_some();
     DevicePage {
+        last: entries.last().map(|entry| entry.id.clone()),
         entries,
         more,
         incomplete: false,
@@ -92,6 +95,7 @@ mod tests {
     fn stored(ids: &[&str]) -> Vec<StoredDevice> {
         let device = |id: &&str| StoredDevice {
             id: id.parse().unwrap(),
+            epoch: 1,
             first_seen: Utc::now(),
             last_seen: Utc::now(),
             left_reason: None,

@@ -1,10 +1,14 @@
-//! The services that devices registered: read from the bus for connected devices, and from the
+//! The services that devices registered, or their names: read from the bus for connected devices, and from the
 //! database for others; each registration once per request.
 //!
 //! A registration of a connected device that cannot be read does not hide the device.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use switchboard_bus::Presence;
 use switchboard_protocol::{id::OrgId, schema::Digest};
@@ -18,10 +22,13 @@ pub(super) struct ServicesCache<'a> {
     gateway: &'a Gateway,
     org: OrgId,
     entries: HashMap<Digest, Option<Arc<RawValue>>>,
-    /// The size of all entries.
+    names: HashMap<Digest, Arc<Vec<String>>>,
+    /// The size of all entries, and of the registrations of which only the names are kept.
     bytes: usize,
     /// A read from the database has failed: there is no second one.
     failed: bool,
+    /// The registration of a connected device could not be read.
+    has_unread: bool,
 }
 
 impl<'a> ServicesCache<'a> {
@@ -30,19 +37,16 @@ impl<'a> ServicesCache<'a> {
             gateway,
             org,
             entries: HashMap::new(),
+            names: HashMap::new(),
             bytes: 0,
             failed: false,
+            has_unread: false,
         }
     }
 
     /// Reads registrations of these devices from the database at once, as many as fit a page.
     pub(super) async fn preload(&mut self, devices: &[DeviceEntry]) -> Result<(), StoreError> {
-        let mut digests: Vec<Digest> = Vec::new();
-        for device in devices {
-            let is_live = live_digest(device).is_some();
-            let stored = stored_digest(device).filter(|digest| !digests.contains(digest));
-            digests.extend(stored.filter(|_| !is_live));
-        }
+        let digests = self.unread_digests(devices);
         let services = self.read(&digests).await?;
         for (digest, services) in digests.into_iter().zip(services) {
             self.insert(digest, services.map(Arc::from));
@@ -50,9 +54,96 @@ impl<'a> ServicesCache<'a> {
         Ok(())
     }
 
-    /// The size of the registrations read so far.
+    /// Like [`Self::preload`], only the names of the services.
+    pub(super) async fn preload_names(
+        &mut self,
+        devices: &[DeviceEntry],
+    ) -> Result<(), StoreError> {
+        let digests = self.unread_digests(devices);
+        self.read_names(&digests).await
+    }
+
+    /// The registrations in the database that devices of a page have, which are not read yet.
+    fn unread_digests(&self, devices: &[DeviceEntry]) -> Vec<Digest> {
+        let mut seen = HashSet::new();
+        let stored = devices
+            .iter()
+            .filter(|device| live_digest(device).is_none())
+            .filter_map(stored_digest);
+        stored
+            .filter(|digest| {
+                let is_read = self.entries.contains_key(digest) || self.names.contains_key(digest);
+                !is_read && seen.insert(*digest)
+            })
+            .collect()
+    }
+
+    /// The organisation.
+    pub(super) const fn org(&self) -> OrgId {
+        self.org
+    }
+
+    /// The size of what was read so far.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether the registration of a connected device could not be read.
+    pub(super) const fn has_unread(&self) -> bool {
+        self.has_unread
+    }
+
+    /// The names of the services of a device, sorted.
+    ///
+    /// # Errors
+    /// When those of a device that is not connected cannot be read.
+    pub(super) async fn names(
+        &mut self,
+        device: &DeviceEntry,
+    ) -> Result<Arc<Vec<String>>, StoreError> {
+        if let Some(digest) = live_digest(device)
+            && let Some(names) = self.names.get(&digest)
+        {
+            return Ok(Arc::clone(names));
+        }
+        if let Some(presence) = &device.live
+            && let Some(digest) = presence.digest
+            && let Some(services) = self.live(presence).await
+        {
+            let names = Arc::new(names_of(&services));
+            self.names.insert(digest, Arc::clone(&names));
+            return Ok(names);
+        }
+        let Some(digest) = stored_digest(device) else {
+            return Ok(Arc::default());
+        };
+        if !self.names.contains_key(&digest) {
+            let read = self.read_names(&[digest]).await;
+            if let (Err(error), Some(_)) = (&read, &device.live) {
+                tracing::warn!(
+                    error = error.report(),
+                    "the stored services of a connected device could not be read"
+                );
+                self.has_unread = true;
+                return Ok(Arc::default());
+            }
+            read?;
+        }
+        Ok(self.names.get(&digest).map(Arc::clone).unwrap_or_default())
+    }
+
+    async fn read_names(&mut self, digests: &[Digest]) -> Result<(), StoreError> {
+        if self.failed {
+            return Err(StoreError::Unavailable(None));
+        }
+        let read = self.gateway.store.service_names(self.org, digests).await;
+        self.failed = read.is_err();
+        for (digest, names) in digests.iter().zip(read?) {
+            let names = names.unwrap_or_default();
+            self.bytes += names.iter().map(String::len).sum::<usize>();
+            self.names.insert(*digest, Arc::new(names));
+        }
+        Ok(())
     }
 
     fn insert(&mut self, digest: Digest, services: Option<Arc<RawValue>>) {
@@ -97,6 +188,7 @@ impl<'a> ServicesCache<'a> {
             Ok(bytes) => serde_json::from_slice::<Box<RawValue>>(&bytes?).ok(),
             Err(error) => {
                 tracing::warn!(%error, "the services of a connected device could not be read");
+                self.has_unread = true;
                 None
             }
         };
@@ -123,6 +215,12 @@ impl<'a> ServicesCache<'a> {
         self.failed = read.is_err();
         read
     }
+}
+
+/// The names of the members of a services object, sorted.
+fn names_of(services: &RawValue) -> Vec<String> {
+    let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(services.get());
+    members.map_or_else(|_| Vec::new(), |members| members.into_keys().collect())
 }
 
 fn live_digest(device: &DeviceEntry) -> Option<Digest> {

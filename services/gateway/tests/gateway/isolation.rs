@@ -12,6 +12,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
     let gateway = TestGateway::start().await;
     let foreign = gateway.foreign_key().await;
     gateway.connect("toy-1").await;
+    gateway.store_device("past").await;
     let document = switchboard_gateway::document();
     let mut seen = 0;
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {
@@ -20,8 +21,8 @@ async fn operation_is_limited_to_its_org_and_scope() {
             let id = operation["operationId"].as_str().unwrap();
             let body = match id {
                 "callDevice" => Some(json!({"service": "echo", "params": {}})),
-                "listDevices" | "getDevice" | "listCalls" | "getCall" | "cancelCall"
-                | "disconnectDevice" => None,
+                "listDevices" | "countDevices" | "getDevice" | "listCalls" | "getCall"
+                | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
                 other => unreachable!(
                     "{other} has no case: every operation must show that it keeps what holds for all"
                 ),
@@ -35,6 +36,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                     let accepted = gateway.call("asleep", waits).await;
                     accepted.json["call_id"].as_str().unwrap().to_owned()
                 }
+                "forgetDevice" => "past".to_owned(),
                 _ => "toy-1".to_owned(),
             };
             let path = path.replace("{id}", &thing);
@@ -65,13 +67,17 @@ async fn operation_is_limited_to_its_org_and_scope() {
                 Some(list @ ("devices" | "calls")) if id.starts_with("list") => {
                     assert_eq!(others.json[list], json!([]), "{id}");
                 }
+                Some("counts") => {
+                    let nothing = json!({"online": 0, "known": 0});
+                    assert_eq!(others.json, nothing, "{id}");
+                }
                 _ => assert_eq!(others.status, 404, "{id}"),
             }
             let done = ask(Some(&right)).await.status;
             assert!((200..300).contains(&done), "{id}: {done}");
         }
     }
-    assert!(seen >= 7, "{seen}");
+    assert!(seen >= 9, "{seen}");
 }
 
 #[tokio::test]

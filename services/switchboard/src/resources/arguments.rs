@@ -196,6 +196,12 @@ impl Param {
             Value::Json => argument.value_name("JSON").value_parser(json),
             Value::Time => argument.value_name("TIME").value_parser(moment::parse),
             Value::Switch(_) => argument.action(ArgAction::SetTrue),
+            Value::Bool => argument
+                .value_name("true|false")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(PossibleValuesParser::new(["true", "false"])),
         }
     }
 
@@ -211,7 +217,7 @@ impl Param {
             Value::Json => matches
                 .get_one::<Box<RawValue>>(&key)
                 .map(ToString::to_string),
-            Value::Text(_) | Value::Choice(_) | Value::Time => {
+            Value::Text(_) | Value::Choice(_) | Value::Time | Value::Bool => {
                 matches.get_one::<String>(&key).cloned()
             }
         }
@@ -224,7 +230,9 @@ impl Param {
                 let values = matches.get_many::<String>(&self.key())?;
                 Some(values.cloned().collect())
             }
-            Value::Switch(_) | Value::Json => serde_json::from_str(&self.text_of(matches)?).ok(),
+            Value::Switch(_) | Value::Json | Value::Bool => {
+                serde_json::from_str(&self.text_of(matches)?).ok()
+            }
             Value::Text(_) | Value::Choice(_) | Value::Time => {
                 self.text_of(matches).map(Into::into)
             }

@@ -73,6 +73,8 @@ pub(crate) enum Value {
     Json,
     /// A time, as [`crate::moment`] reads it.
     Time,
+    /// True or false; true if the flag has no value.
+    Bool,
     /// A flag without a value, and what it means.
     Switch(&'static str),
 }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc, time::Dura
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
-use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId, TokenId};
+use switchboard_protocol::id::{DeviceId, DeviceKey, DeviceRange, OrgId, TokenId};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     sync::Notify,
@@ -474,7 +474,8 @@ impl Directory for Arc<Link> {
         claim(device: &'a DeviceKey, limit: Option<u64>) -> Claim;
         upsert(entries: Vec<Entry>, max_bytes: u64) -> Vec<Upserted>;
         release(releases: Vec<Release>) -> ();
-        list(org: OrgId, after: Option<&'a str>, limit: usize) -> Vec<(DeviceId, Presence)>;
+        list(org: OrgId, range: DeviceRange<'a>, limit: usize) -> Vec<(DeviceId, Presence)>;
+        count(org: OrgId, range: DeviceRange<'a>) -> u64;
         services(org: OrgId, presence: &'a Presence) -> Option<Bytes>;
         entries() -> Vec<(DeviceKey, Epoch)>;
         is_moving(device: &'a DeviceKey) -> bool;

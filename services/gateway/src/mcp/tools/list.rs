@@ -143,7 +143,7 @@ async fn list_org(
     {
         return Err(unknown_cursor(cursor));
     }
-    let devices = devices::page(gateway, org, cursor, PAGE_LIMIT).await;
+    let devices = devices::page(gateway, org, cursor.into(), PAGE_LIMIT).await;
     let devices = devices.map_err(|error| unavailable(&error.into()))?;
     let mut page = PageBuilder::new(gateway, org);
     let (mut last, mut more) = (None, devices.more);

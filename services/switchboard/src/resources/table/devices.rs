@@ -19,12 +19,52 @@ pub(crate) static DEVICES: Resource = Resource {
         Column::wide("LEFT", "left_reason"),
     ],
     operations: &[
-        Operation::list(&["GET /v1/devices"], "Lists devices").examples(&[
-            "",
-            "--watch",
-            "-o wide",
-            "--limit 20 -o json",
-        ]),
+        Operation::list(&["GET /v1/devices"], "Lists devices")
+            .params(&[
+                Param::of(
+                    "online",
+                    "online",
+                    Value::Bool,
+                    "Only devices that are connected; --online=false: only those that are not",
+                ),
+                Param::text(
+                    "prefix",
+                    "prefix",
+                    "TEXT",
+                    "Only devices whose ids begin with this text",
+                ),
+                Param::text(
+                    "service",
+                    "service",
+                    "NAME",
+                    "Only devices that registered this service",
+                ),
+                Param::of(
+                    "services",
+                    "services",
+                    Value::Choice(&["full", "names", "none"]),
+                    "What is read of the services of each device. Default: full",
+                ),
+            ])
+            .examples(&[
+                "",
+                "--watch",
+                "-o wide",
+                "--online --prefix toy- --service wave",
+                "--limit 20 -o json",
+            ]),
+        Operation::show(
+            &["GET /v1/devices/counts"],
+            "Shows how many devices are connected, and how many are known",
+        )
+        .named("count")
+        .params(&[Param::text(
+            "prefix",
+            "prefix",
+            "TEXT",
+            "Only devices whose ids begin with this text",
+        )])
+        .examples(&["", "--prefix toy-"]),
         Operation::show(
             &["GET /v1/devices/{id}"],
             "Shows a device and its services as JSON",
@@ -37,6 +77,12 @@ pub(crate) static DEVICES: Resource = Resource {
         .named("disconnect")
         .of_connected_devices()
         .examples(&["ID", "ID --context production"]),
+        Operation::delete(
+            &["DELETE /v1/devices/{id}"],
+            "Forgets a device that is not connected; when it connects again, it is known again",
+            "Forget {id} and its services?",
+        )
+        .named("forget"),
     ],
     ..Resource::NONE
 };

@@ -1,0 +1,127 @@
+//! Pages of devices: read from the directory of connected devices and from the database, each bounded
+//! by the page.
+
+use std::collections::HashMap;
+
+use switchboard_bus::BusError;
+use switchboard_protocol::id::{DeviceId, DeviceRange, OrgId};
+use switchboard_runtime::paging::Limit;
+use switchboard_store::{StoreError, StoredDevice};
+
+use super::merge::{DeviceEntry, DevicePage, merge};
+use crate::Gateway;
+
+/// The organisation's devices of a range in byte order of their IDs, connected or stored. If the
+/// database is unavailable, the page is marked incomplete.
+///
+/// # Errors
+/// When the directory of connected devices is unavailable.
+pub(crate) async fn page(
+    gateway: &Gateway,
+    org: OrgId,
+    range: DeviceRange<'_>,
+    limit: Limit,
+) -> Result<DevicePage, BusError> {
+    let count = usize::from(limit.count());
+    let (live, stored) = tokio::join!(
+        gateway.bus.list(org, range, count + 1),
+        gateway.store.devices(org, range, limit.fetch_count()),
+    );
+    let live = live?;
+    let incomplete = stored.is_err();
+    let stored = stored.unwrap_or_else(|error| {
+        only_connected(&error);
+        Vec::new()
+    });
+    let mut page = merge(live, stored, count);
+    page.incomplete = incomplete;
+    Ok(page)
+}
+
+/// The connected devices of a range. What the database has of them is left out while it is unavailable.
+///
+/// # Errors
+/// When the directory of connected devices is unavailable.
+pub(super) async fn connected(
+    gateway: &Gateway,
+    org: OrgId,
+    range: DeviceRange<'_>,
+    limit: Limit,
+) -> Result<DevicePage, BusError> {
+    let count = usize::from(limit.count());
+    let mut live = gateway.bus.list(org, range, count + 1).await?;
+    let more = live.len() > count;
+    live.truncate(count);
+    let ids: Vec<String> = live.iter().map(|(id, _)| id.to_string()).collect();
+    let stored = gateway.store.devices_by_id(org, &ids).await;
+    let stored = stored.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = error.report(),
+            "connected devices could not be read from the database; their stored state is omitted"
+        );
+        Vec::new()
+    });
+    let stored = stored.into_iter().map(|device| (device.id.clone(), device));
+    let mut stored: HashMap<DeviceId, StoredDevice> = stored.collect();
+    let entries = live.into_iter().map(|(id, presence)| DeviceEntry {
+        stored: stored.remove(&id),
+        live: Some(presence),
+        id,
+    });
+    let entries: Vec<_> = entries.collect();
+    Ok(DevicePage {
+        last: entries.last().map(|entry| entry.id.clone()),
+        entries,
+        more,
+        incomplete: false,
+    })
+}
+
+/// Why devices that are not connected could not be listed.
+#[derive(Debug)]
+pub(super) enum Unavailable {
+    Bus(BusError),
+    Store(StoreError),
+}
+
+/// The stored devices of a range that are not connected: of the next `limit` ones, so there may be
+/// fewer.
+///
+/// # Errors
+/// When the database, or the directory of connected devices, is unavailable.
+pub(super) async fn disconnected(
+    gateway: &Gateway,
+    org: OrgId,
+    range: DeviceRange<'_>,
+    limit: Limit,
+) -> Result<DevicePage, Unavailable> {
+    let stored = gateway.store.devices(org, range, limit.fetch_count()).await;
+    let mut stored = stored.map_err(Unavailable::Store)?;
+    let more = stored.len() > usize::from(limit.count());
+    stored.truncate(limit.count().into());
+    let ids: Vec<DeviceId> = stored.iter().map(|device| device.id.clone()).collect();
+    let live = gateway.bus.find_many(org, &ids).await;
+    let live = live.map_err(Unavailable::Bus)?;
+    let entries = stored.into_iter().zip(live);
+    let entries = entries.filter_map(|(stored, live)| {
+        live.is_none().then(|| DeviceEntry {
+            id: stored.id.clone(),
+            live: None,
+            stored: Some(stored),
+        })
+    });
+    Ok(DevicePage {
+        entries: entries.collect(),
+        last: ids.last().cloned(),
+        more,
+        incomplete: false,
+    })
+}
+
+/// Logs that only connected devices are listed.
+pub(super) fn only_connected(error: &StoreError) {
+    tracing::warn!(
+        error = error.report(),
+        "devices could not be read from the database; only connected devices are listed"
+    );
+}
