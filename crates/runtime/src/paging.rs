@@ -4,7 +4,7 @@ mod cursor;
 mod elements;
 
 use serde::{Deserialize, Serialize};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 pub use cursor::{Cursor, List};
 pub use elements::JsonElements;
@@ -34,6 +34,18 @@ pub struct Paging {
     pub limit: u16,
     /// `next_cursor` of the previous page.
     pub cursor: Option<Cursor>,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(example = "desc")]
+pub enum Order {
+    /// Oldest first.
+    #[default]
+    Asc,
+    /// Newest first.
+    Desc,
 }
 
 /// A validated page size.

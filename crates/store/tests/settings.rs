@@ -11,6 +11,7 @@ use switchboard_protocol::{
     id::{ApiKeyId, AuditEntryId, MemoryId, OrgId, PictureId, TemplateId},
     token::Scope,
 };
+use switchboard_runtime::paging::Order;
 use switchboard_store::{
     AuditFilter, MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite,
     ResourceBody, Store, TemplateRemoval, TemplateWrite, testing::TestDatabase,
@@ -531,7 +532,10 @@ async fn reader_of_the_audit_log_misses_no_entry_of_a_longer_transaction() {
     let owner = Owner::Org(fixture.org);
     let read = async |after: Option<AuditEntryId>| {
         let filter = AuditFilter::default();
-        let entries = fixture.store.audit_log(owner, &filter, after, 100).await;
+        let entries = fixture
+            .store
+            .audit_log(owner, &filter, (Order::Asc, after), 100)
+            .await;
         entries.unwrap()
     };
     let start = read(None).await.last().unwrap().id;

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
+use super::Order;
 use crate::problem::Problem;
 
 /// Length of the truncated hash before the position. It holds no secret: a forged cursor names a
@@ -38,6 +39,15 @@ impl List {
         let mut seal = Sha256::new();
         seal.update(format!("{name}\0{reader}\0"));
         Self { seal }
+    }
+
+    /// The list in this order. A cursor of the other order is rejected.
+    #[must_use]
+    pub fn ordered(mut self, order: Order) -> Self {
+        if order == Order::Desc {
+            self.seal.update("desc\0");
+        }
+        self
     }
 
     /// Returns the cursor of the page that follows this element.
@@ -113,6 +123,8 @@ mod tests {
         for (name, reader) in [("/v1/numbers", "org_2"), ("/v1/digits", "org_1")] {
             wrong.push(List::new(name, reader).cursor(12_345).0);
         }
+        let newest_first = List::new("/v1/numbers", "org_1").ordered(Order::Desc);
+        wrong.push(newest_first.cursor(12_345).0);
         wrong.push(list.cursor("not a number").0);
         for text in wrong {
             let (status, detail) = opened(&list, &text).unwrap_err();

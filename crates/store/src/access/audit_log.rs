@@ -3,6 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::{AuditEntryId, OrgId};
+use switchboard_runtime::paging::Order;
 use uuid::Uuid;
 
 use crate::{
@@ -71,10 +72,40 @@ impl From<Row> for AuditEntry {
     }
 }
 
+/// The query of a page of entries, with its comparison and order.
+macro_rules! entries {
+    (
+        $follows:literal, $order:literal, $owner:expr, $after:expr, $filter:expr, $pending_since:expr,
+        $limit:expr
+    ) => {
+        sqlx::query_as!(
+            Row,
+            "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
+             WHERE org_id IS NOT DISTINCT FROM $1 AND id "
+                + $follows
+                + " $2 AND ($3::text IS NULL OR actor = $3)
+                    AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
+                    AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
+                    AND ($8::timestamptz IS NULL OR at < $8) AND ($9::timestamptz IS NULL OR at < $9) "
+                + $order,
+            $owner.column(),
+            $after,
+            $filter.actor,
+            $filter.action,
+            $filter.resource,
+            $filter.resource_id,
+            $filter.since,
+            $filter.until,
+            $pending_since,
+            i64::from($limit)
+        )
+    };
+}
+
 impl Store {
-    /// Entries of this owner, oldest first, strictly after `after`. Entries are left out while an older
-    /// transaction may still commit earlier ones: a reader that continues after the last entry would
-    /// never see those.
+    /// Entries of this owner in this order, strictly after `after`. Oldest first, entries are left out
+    /// while an older transaction may still commit earlier ones: a reader that continues after the last
+    /// entry would never see those.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -82,7 +113,7 @@ impl Store {
         &self,
         owner: Owner,
         filter: &AuditFilter,
-        after: Option<AuditEntryId>,
+        (order, after): (Order, Option<AuditEntryId>),
         limit: u32,
     ) -> Result<Vec<AuditEntry>, StoreError> {
         // No actor contains NUL, and the server rejects it.
@@ -95,30 +126,33 @@ impl Store {
         }
         let rows = with_timeout(async {
             let mut connection = self.tenant_conn(owner).await?;
+            if order == Order::Desc {
+                let after = after.map_or(Uuid::max(), AuditEntryId::uuid);
+                let query = entries!(
+                    "<",
+                    "ORDER BY id DESC LIMIT $10",
+                    owner,
+                    after,
+                    filter,
+                    None::<DateTime<Utc>>,
+                    limit
+                );
+                return query.fetch_all(&mut *connection).await;
+            }
             // A statement of its own: what commits after it is in the snapshot of the next one. Ids have
             // the order of entries to the millisecond.
-            let pending_since = sqlx::query_scalar!(
-                "SELECT date_trunc('milliseconds', audit_log_pending_since())"
-            );
+            let pending_since =
+                sqlx::query_scalar!("SELECT date_trunc('milliseconds', audit_log_pending_since())");
             let pending_since = pending_since.fetch_one(&mut *connection).await?;
-            let query = sqlx::query_as!(
-                Row,
-                "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
-                 WHERE org_id IS NOT DISTINCT FROM $1 AND id > $2 AND ($3::text IS NULL OR actor = $3)
-                       AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
-                       AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
-                       AND ($8::timestamptz IS NULL OR at < $8) AND ($9::timestamptz IS NULL OR at < $9)
-                 ORDER BY id LIMIT $10",
-                owner.column(),
-                after.map_or(Uuid::nil(), AuditEntryId::uuid),
-                filter.actor,
-                filter.action,
-                filter.resource,
-                filter.resource_id,
-                filter.since,
-                filter.until,
+            let after = after.map_or(Uuid::nil(), AuditEntryId::uuid);
+            let query = entries!(
+                ">",
+                "ORDER BY id LIMIT $10",
+                owner,
+                after,
+                filter,
                 pending_since,
-                i64::from(limit)
+                limit
             );
             query.fetch_all(&mut *connection).await
         })

@@ -8,6 +8,7 @@ use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
+use switchboard_runtime::paging::Order;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -284,6 +285,27 @@ fn from_name<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, text: &str) -
     all.iter().copied().find(|one| name(*one) == text)
 }
 
+/// The query of a page of calls, with its comparison and order.
+macro_rules! calls_page {
+    ($follows:literal, $order:literal, $org:expr, $after:expr, $filter:expr, $limit:expr) => {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
+                      now() AS "read_at!", outcome, delivered, NULL::bytea AS answer, result_valid
+               FROM calls
+               WHERE org_id = $1 AND call_id "#
+                + $follows
+                + " $2 AND ($3::text IS NULL OR device_id = $3) AND ($4::text IS NULL OR state = $4) "
+                + $order,
+            $org.uuid(),
+            $after,
+            $filter.device.map(DeviceId::as_str),
+            $filter.state.map(CallState::as_str),
+            i64::from($limit)
+        )
+    };
+}
+
 impl Store {
     /// Inserts a call, and its idempotency key if it has one; both or neither. `timeout` bounds the
     /// time until the commit.
@@ -343,7 +365,7 @@ impl Store {
         row.map(StoredCall::try_from).transpose()
     }
 
-    /// Calls of an organisation in the order of their ids, strictly after `after`, without their
+    /// Calls of an organisation in this order of their ids, strictly after `after`, without their
     /// results.
     ///
     /// # Errors
@@ -352,26 +374,33 @@ impl Store {
         &self,
         org: OrgId,
         filter: CallFilter<'_>,
-        after: Option<CallId>,
+        (order, after): (Order, Option<CallId>),
         limit: u32,
     ) -> Result<Vec<StoredCall>, StoreError> {
-        let query = sqlx::query_as!(
-            Row,
-            r#"SELECT call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
-                      now() AS "read_at!", outcome, delivered, NULL::bytea AS answer, result_valid
-               FROM calls
-               WHERE org_id = $1 AND call_id > $2 AND ($3::text IS NULL OR device_id = $3)
-                 AND ($4::text IS NULL OR state = $4)
-               ORDER BY call_id LIMIT $5"#,
-            org.uuid(),
-            after.map_or(Uuid::nil(), CallId::uuid),
-            filter.device.map(DeviceId::as_str),
-            filter.state.map(CallState::as_str),
-            i64::from(limit)
-        );
-        let rows =
-            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
-                .await?;
+        let rows = with_timeout(async {
+            let mut connection = self.tenant_conn(org).await?;
+            match order {
+                Order::Asc => {
+                    let after = after.map_or(Uuid::nil(), CallId::uuid);
+                    let query =
+                        calls_page!(">", "ORDER BY call_id LIMIT $5", org, after, filter, limit);
+                    query.fetch_all(&mut *connection).await
+                }
+                Order::Desc => {
+                    let after = after.map_or(Uuid::max(), CallId::uuid);
+                    let query = calls_page!(
+                        "<",
+                        "ORDER BY call_id DESC LIMIT $5",
+                        org,
+                        after,
+                        filter,
+                        limit
+                    );
+                    query.fetch_all(&mut *connection).await
+                }
+            }
+        })
+        .await?;
         rows.into_iter().map(StoredCall::try_from).collect()
     }
 

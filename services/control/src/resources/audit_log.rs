@@ -13,7 +13,7 @@ use switchboard_protocol::id::{
     TemplateId, TokenId, VoiceId, WebhookId,
 };
 use switchboard_runtime::{
-    paging::{self, Cursor, JsonElements, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List, Order},
     problem::{Problem, Query},
 };
 use switchboard_store::{AuditEntry, AuditFilter};
@@ -99,7 +99,7 @@ pub(crate) struct AuditEntryView {
 /// A page of the list.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditLog {
-    /// Oldest first.
+    /// Oldest first or, with `order=desc`, newest first.
     #[schema(max_items = 200, value_type = Vec<AuditEntryView>)]
     entries: JsonElements,
     /// The `cursor` of the next page; null on the last page.
@@ -116,6 +116,10 @@ pub(crate) struct ListParams {
     limit: u16,
     /// `next_cursor` of the previous page.
     cursor: Option<Cursor>,
+    /// `desc`: newest first.
+    #[param(inline, required = false, example = "desc")]
+    #[serde(default)]
+    order: Order,
     /// Only changes by this actor.
     #[param(max_length = 256, example = "operator")]
     actor: Option<String>,
@@ -159,7 +163,7 @@ pub(crate) async fn list(
         let detail = format!("`actor` must have {MAX_ACTOR_CHARS} characters at most.");
         return Err(Problem::invalid_query(detail).into());
     }
-    let list = List::new("/v1/audit-log", owner);
+    let list = List::new("/v1/audit-log", owner).ordered(params.order);
     let after = list.position(params.cursor)?;
     let filter = AuditFilter {
         actor: params.actor,
@@ -174,7 +178,7 @@ pub(crate) async fn list(
         until: params.until,
     };
     let store = &control.store;
-    let found = store.audit_log(owner, &filter, after, limit.fetch_count());
+    let found = store.audit_log(owner, &filter, (params.order, after), limit.fetch_count());
     let (entries, next_cursor) = limit.json_page(
         found.await?,
         |entry| list.cursor(entry.id),

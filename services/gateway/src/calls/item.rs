@@ -15,7 +15,7 @@ use switchboard_protocol::{
     outcome::Delivered,
 };
 use switchboard_runtime::{
-    paging::{self, Cursor, JsonElements, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List, Order},
     problem::{Path, Problem, ProblemKind, Query},
 };
 use switchboard_store::{CallCancellation, CallFilter, CallState, Overdue, StoreError, StoredCall};
@@ -59,6 +59,10 @@ pub(crate) struct ListQuery {
     /// Only calls in this state.
     #[serde(default, deserialize_with = "state")]
     state: Option<CallState>,
+    /// `desc`: newest first.
+    #[param(inline, required = false, example = "desc")]
+    #[serde(default)]
+    order: Order,
     /// Maximum number of calls on the page.
     #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "paging::default_limit")]
@@ -71,7 +75,7 @@ pub(crate) struct ListQuery {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Calls)]
 pub(crate) struct CallPage {
-    /// The calls in order of creation, without their results.
+    /// The calls in order of creation or, with `order=desc`, newest first; without their results.
     #[schema(max_items = 200, value_type = Vec<CallView<'static>>)]
     calls: JsonElements,
     /// `cursor` of the next page; null on the last page.
@@ -129,7 +133,7 @@ pub(crate) async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Response, Problem> {
     let limit = Limit::new(query.limit)?;
-    let list = List::new("/v1/calls", caller.org);
+    let list = List::new("/v1/calls", caller.org).ordered(query.order);
     let after = list.position(query.cursor)?;
     let filter = CallFilter {
         device: query.device_id.as_ref(),
@@ -139,7 +143,12 @@ pub(crate) async fn list(
         end_overdue(&gateway, Overdue::Of(caller.org)).await?;
         let store = &gateway.store;
         store
-            .stored_calls(caller.org, filter, after, limit.fetch_count())
+            .stored_calls(
+                caller.org,
+                filter,
+                (query.order, after),
+                limit.fetch_count(),
+            )
             .await
     };
     let calls = calls.await.map_err(|error| calls_unavailable(&error))?;

@@ -444,8 +444,20 @@ async fn call_list_is_paginated() {
     let second = gateway.get(&path).await;
     assert_eq!(listed(&second), [ids[3].clone()]);
     assert_eq!(second.json["next_cursor"], Value::Null);
+    let newest = gateway.get("/v1/calls?order=desc&limit=3").await;
+    let expected = [ids[3].clone(), ids[2].clone(), ids[1].clone()];
+    assert_eq!(listed(&newest), expected);
+    let newest = newest.json["next_cursor"].as_str().unwrap();
+    let oldest = gateway
+        .get(&format!("/v1/calls?order=desc&cursor={newest}"))
+        .await;
+    assert_eq!(listed(&oldest), [ids[0].clone()]);
+    assert_eq!(oldest.json["next_cursor"], Value::Null);
+    let other_order = format!("cursor={newest}");
     for (query, part) in [
         ("limit=0", "limit"),
+        (&*other_order, "`cursor` does not belong to this list"),
+        ("order=up", "order"),
         ("limit=201", "limit"),
         ("state=lost", "queued, sent or ended"),
         ("cursor=x", "`cursor` does not belong to this list"),

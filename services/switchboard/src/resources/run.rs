@@ -1,7 +1,10 @@
 //! Runs an operation: resolves the ids, asks before what cannot be undone, sends the request, and
 //! prints the response.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{IsTerminal as _, stdout},
+    path::{Path, PathBuf},
+};
 
 use clap::ArgMatches;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -120,7 +123,10 @@ impl Operation {
     async fn query(&self, api: &Api, matches: &ArgMatches) -> Result<String, Failure> {
         let mut query = String::new();
         for param in self.params {
-            let Some(mut value) = param.text_of(matches) else {
+            let default = stdout().is_terminal().then_some(param.on_terminal);
+            let default = default.filter(|value| !value.is_empty());
+            let given = param.text_of(matches);
+            let Some(mut value) = given.or_else(|| default.map(str::to_owned)) else {
                 continue;
             };
             if let Some(resource) = table::owner(param.flag) {

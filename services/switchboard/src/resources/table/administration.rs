@@ -1,6 +1,9 @@
 //! Organisations, their credentials, webhooks and records.
 
-use super::super::{Body, Operation, Param, Resource, Value};
+use super::{
+    super::{Body, Operation, Param, Resource, Value},
+    devices::ORDER,
+};
 use crate::output::Column;
 
 pub(crate) static KEYS: Resource = Resource {
@@ -285,6 +288,7 @@ pub(crate) static AUDIT: Resource = Resource {
             "Only changes at this time or later: a day (2026-01-31), a time of RFC 3339, or a duration before now (2h, 7d)",
         ),
         Param::time("until", "Only changes before this time, given as --since"),
+        ORDER,
     ])
     .examples(&[
         "",

@@ -87,6 +87,15 @@ pub(crate) static DEVICES: Resource = Resource {
     ..Resource::NONE
 };
 
+/// The order of a list. On a terminal, people look for what is new.
+pub(super) const ORDER: Param = Param::of(
+    "order",
+    "order",
+    Value::Choice(&["asc", "desc"]),
+    "asc: oldest first, desc: newest first. Default: desc on a terminal, otherwise asc",
+)
+.on_terminal("desc");
+
 pub(crate) static CALLS: Resource = Resource {
     name: "calls",
     noun: "a call",
@@ -116,6 +125,7 @@ pub(crate) static CALLS: Resource = Resource {
                     Value::Choice(&["queued", "sent", "ended"]),
                     "Only calls in this state",
                 ),
+                ORDER,
             ])
             .examples(&["", "--device-id toy-1 --state queued", "--watch"]),
         Operation::delete(
