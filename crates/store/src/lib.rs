@@ -23,7 +23,7 @@ pub use access::{
     master_keys::{MasterKeyConfig, MasterKeyError, MasterKeys},
     owner::Owner,
     signing_keys::{NewSigningKey, StoredSigningKey},
-    tokens::{IssuedToken, Revocations, RevokedToken},
+    tokens::{IssuedToken, ListedToken, Revocations, RevokedToken},
     wrapped_keys::Rewrapped,
 };
 pub use calls::{

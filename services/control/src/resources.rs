@@ -74,7 +74,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(orgs::get, orgs::update))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::revoke))
-        .routes(routes!(tokens::create))
+        .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit_log::list))
         .routes(routes!(jwks::get))

@@ -6,6 +6,7 @@ use switchboard_protocol::{
     id::{OrgId, TokenId},
     token::Scopes,
 };
+use uuid::Uuid;
 
 use crate::{
     Store, StoreError, TenantTransaction,
@@ -28,6 +29,15 @@ pub struct IssuedToken {
     pub issued_at: DateTime<Utc>,
     /// The end of its validity.
     pub expires_at: DateTime<Utc>,
+}
+
+/// A token as it is listed, with the time of its revocation.
+#[derive(Debug, Clone)]
+pub struct ListedToken {
+    /// The token.
+    pub token: IssuedToken,
+    /// When it was revoked.
+    pub revoked_at: Option<DateTime<Utc>>,
 }
 
 /// A revoked token that has not expired.
@@ -78,6 +88,46 @@ impl Store {
         let mut creation = self.begin(token.org).await?;
         creation.add_token(token).await?;
         creation.commit().await
+    }
+
+    /// Tokens of an organisation, newest first, strictly before `before`; those of one subject, or all.
+    /// Tokens that expired some time ago are deleted.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn tokens(
+        &self,
+        org: OrgId,
+        subject: Option<&str>,
+        before: Option<TokenId>,
+        limit: u32,
+    ) -> Result<Vec<ListedToken>, StoreError> {
+        let query = sqlx::query!(
+            "SELECT id, subject, scopes, issued_at, expires_at, revoked_at FROM tokens
+             WHERE org_id = $1 AND id < $2 AND ($3::text IS NULL OR subject = $3) ORDER BY id DESC LIMIT $4",
+            org.uuid(),
+            before.map_or(Uuid::max(), TokenId::uuid),
+            subject,
+            i64::from(limit)
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        let tokens = rows.into_iter().map(|row| {
+            let token = IssuedToken {
+                id: TokenId::from_uuid(row.id),
+                org,
+                subject: row.subject,
+                scopes: scope_list::decode(&row.scopes),
+                issued_at: row.issued_at,
+                expires_at: row.expires_at,
+            };
+            ListedToken {
+                token,
+                revoked_at: row.revoked_at,
+            }
+        });
+        Ok(tokens.collect())
     }
 
     /// Revokes a token; `None` if the organisation has none with this id. Revoking it again changes

@@ -3,9 +3,9 @@
 //! Invariant: a token has no scope that its creator does not have. A revocation is in PostgreSQL
 //! before its request is answered.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use axum::response::Response;
+use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,12 @@ use switchboard_protocol::{
     token::{Claims, Scope, Scopes, Subject},
 };
 use switchboard_runtime::{
-    problem::{Json, Path, Problem, ProblemKind},
+    paging::{self, Cursor, Limit, List},
+    problem::{Json, Path, Problem, ProblemKind, Query},
     quota::{Quota, QuotaExceeded},
 };
-use switchboard_store::{IssuedToken, RevokedToken};
-use utoipa::ToSchema;
+use switchboard_store::{IssuedToken, ListedToken, RevokedToken};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
@@ -28,6 +29,7 @@ use crate::{
         auth::{AuditActor, RequireAdmin, RequireIssuer},
         error::ControlError,
         idempotency::{Created, Idempotent},
+        response::JsonResponse,
     },
     signing_keys,
 };
@@ -112,6 +114,97 @@ pub(crate) async fn create(
         org.id = %caller.org, token.id = %claims.id, token.subject = %claims.subject, "access token issued"
     );
     Ok(response)
+}
+
+/// An access token, without the token itself.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Token)]
+pub(crate) struct TokenView {
+    /// Unique identifier.
+    token_id: TokenId,
+    /// The holder of the token.
+    #[schema(value_type = Subject)]
+    subject: String,
+    /// The scopes of the token.
+    #[schema(max_items = 16, example = json!(["device"]))]
+    scopes: Vec<Scope>,
+    /// Time of creation (RFC 3339).
+    #[schema(example = "2026-01-02T03:04:05Z")]
+    created_at: DateTime<Utc>,
+    /// Time of expiry (RFC 3339).
+    #[schema(example = "2026-01-02T04:04:05Z")]
+    expires_at: DateTime<Utc>,
+    /// Time of the revocation (RFC 3339); null if the token was not revoked.
+    #[schema(example = "2026-01-02T03:30:00Z")]
+    revoked_at: Option<DateTime<Utc>>,
+}
+
+/// A page of the list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Tokens {
+    /// Newest first.
+    #[schema(max_items = 200)]
+    tokens: Vec<TokenView>,
+    /// The `cursor` of the next page; null on the last page.
+    next_cursor: Option<Cursor>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListParams {
+    /// Only tokens of this holder.
+    #[param(value_type = Option<Subject>, example = "device:toy-1")]
+    subject: Option<Subject>,
+    /// Maximum number of elements in the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
+    #[serde(default = "paging::default_limit")]
+    limit: u16,
+    /// `next_cursor` of the previous page.
+    cursor: Option<Cursor>,
+}
+
+impl From<ListedToken> for TokenView {
+    fn from(ListedToken { token, revoked_at }: ListedToken) -> Self {
+        Self {
+            token_id: token.id,
+            subject: token.subject,
+            scopes: scope_list(token.scopes),
+            created_at: token.issued_at,
+            expires_at: token.expires_at,
+            revoked_at,
+        }
+    }
+}
+
+/// Lists access tokens, newest first.
+///
+/// Tokens are deleted one day after their expiry.
+#[utoipa::path(
+    get, path = "/v1/tokens", tag = "Tokens", operation_id = "listTokens",
+    params(ListParams),
+    responses((status = 200, body = Tokens, description = "A page of tokens")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
+)]
+pub(crate) async fn list(
+    State(control): State<Arc<Control>>,
+    RequireAdmin(caller): RequireAdmin,
+    Query(params): Query<ListParams>,
+) -> Result<JsonResponse, ControlError> {
+    let limit = Limit::new(params.limit)?;
+    let list = List::new("/v1/tokens", caller.org);
+    let before = list.position(params.cursor)?;
+    let subject = params.subject.map(|subject| subject.to_string());
+    let store = &control.store;
+    let found = store.tokens(caller.org, subject.as_deref(), before, limit.fetch_count());
+    let (tokens, next_cursor) = limit.page(found.await?, |found| list.cursor(found.token.id));
+    let tokens = tokens.into_iter().map(TokenView::from).collect();
+    let page = Tokens {
+        tokens,
+        next_cursor,
+    };
+    Ok(JsonResponse::page(&control, caller.org, &page)?)
 }
 
 /// Revokes an access token.

@@ -293,6 +293,10 @@ impl Installation {
                 "listPictures" => (path.to_owned(), Content::Bytes(png(10 + number))),
                 "listVoices" => (VOICES.to_owned(), Content::Bytes(wav(1_300 + number))),
                 "listSkillsBooks" => (path.to_owned(), Content::Json(new_book(BOOK))),
+                "listTokens" => {
+                    let token = json!({"subject": "device:toy-1", "scopes": ["device"]});
+                    (path.to_owned(), Content::Json(token))
+                }
                 "listWebhooks" => (path.to_owned(), Content::Json(webhook())),
                 "listNpcs" => {
                     let npc = json!({"overrides": {"name": "Rex"}});

@@ -53,9 +53,31 @@ pub(crate) static KEYS: Resource = Resource {
 pub(crate) static TOKENS: Resource = Resource {
     name: "tokens",
     noun: "an access token",
-    about: "Revokes access tokens; `switchboard token` issues them",
+    about: "Lists and revokes access tokens; `switchboard token` issues them",
+    path: "/v1/tokens",
+    member: "tokens",
+    id: "token_id",
     prefix: "tok_",
+    columns: &[
+        Column::new("ID", "token_id"),
+        Column::new("SUBJECT", "subject"),
+        Column::new("SCOPES", "scopes"),
+        Column::new("EXPIRES", "expires_at"),
+        Column::new("REVOKED", "revoked_at"),
+        Column::wide("CREATED", "created_at"),
+    ],
     operations: &[
+        Operation::list(
+            &["GET /v1/tokens"],
+            "Lists access tokens without the tokens themselves, newest first",
+        )
+        .params(&[Param::text(
+            "subject",
+            "subject",
+            "SUBJECT",
+            "Only tokens of this holder, such as device:toy-1",
+        )])
+        .examples(&["", "--subject device:toy-1", "-o json"]),
         Operation::delete(
             &["DELETE /v1/tokens/{id}"],
             "Revokes an access token by the `token_id` of its issue",
