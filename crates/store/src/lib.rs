@@ -53,7 +53,8 @@ pub use error::StoreError;
 pub use knowledge::{
     embeddings::{EmbeddingError, EmbeddingModel, MAX_DIMENSIONS, QueryEmbedding, TextToEmbed},
     memories::{
-        Memory, MemoryFilter, MemoryHolder, MemoryMatch, MemoryQuery, MemoryWrite, NewMemory,
+        Memory, MemoryFilter, MemoryHolder, MemoryMatch, MemoryQuery, MemoryUpdate, MemoryWrite,
+        NewMemory,
     },
     skills_books::{
         BookCancel, BookChunk, BookFault, BookFilter, BookFinish, BookJob, BookRemoval,

@@ -88,7 +88,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(import)
         .routes(routes!(templates::cards::export))
         .routes(routes!(memories::create, memories::list))
-        .routes(routes!(memories::delete))
+        .routes(routes!(memories::update, memories::delete))
         .routes(routes!(npcs::create, npcs::list))
         .routes(routes!(npcs::get, npcs::update, npcs::delete))
         .routes(routes!(npcs::memories::create, npcs::memories::list))

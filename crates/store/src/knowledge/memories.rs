@@ -107,6 +107,19 @@ pub struct Memory {
     pub expires_at: Option<DateTime<Utc>>,
     /// Time of the upload.
     pub created_at: DateTime<Utc>,
+    /// Counts the changes.
+    pub version: i64,
+}
+
+/// The result of changing a memory.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MemoryUpdate {
+    /// The memory after the change.
+    Written(Box<Memory>),
+    /// The owner has no such memory.
+    Unknown,
+    /// It has another version.
+    Stale,
 }
 
 /// The result of inserting memories.
@@ -186,6 +199,73 @@ impl Store {
             creation.commit().await?;
         }
         Ok(write)
+    }
+
+    /// A memory of this owner.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn memory(&self, owner: Owner, id: MemoryId) -> Result<Option<Memory>, StoreError> {
+        with_timeout(async {
+            let mut connection = self.tenant_conn(owner).await?;
+            queries::find(&mut connection, owner, id).await
+        })
+        .await
+    }
+
+    /// Replaces what can be changed in a memory that has this version: all but its URI and its holder.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails.
+    pub async fn update_memory(
+        &self,
+        owner: Owner,
+        (id, version): (MemoryId, i64),
+        settings: &NewMemory,
+    ) -> Result<MemoryUpdate, StoreError> {
+        let mut change = self.begin(owner).await?;
+        let written = with_timeout(async {
+            let connection = change.connection();
+            let Some(found) = queries::find(connection, owner, id).await? else {
+                return Ok(MemoryUpdate::Unknown);
+            };
+            let holder = lock_holder(connection, owner, found.holder).await?;
+            let language = holder.and_then(|holder| holder.language);
+            let written = sqlx::query_scalar!(
+                "UPDATE memories SET subject = $4, text = $5, kind = $6, importance = $7, source = $8, metadata = $9,
+                        mime_type = $10, expires_at = $11, terms = search_terms($12, $13), version = version + 1
+                 WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 AND version = $3
+                       AND (expires_at IS NULL OR expires_at > now())
+                 RETURNING version",
+                id.uuid(),
+                owner.column(),
+                version,
+                settings.subject,
+                settings.text,
+                settings.kind,
+                settings.importance,
+                settings.source,
+                Json(&settings.metadata) as _,
+                settings.mime_type,
+                settings.expires_at,
+                settings.text.to_lowercase(),
+                language
+            )
+            .fetch_optional(&mut *connection)
+            .await?;
+            if written.is_none() {
+                return Ok(MemoryUpdate::Stale);
+            }
+            let found = queries::find(connection, owner, id).await?;
+            Ok::<_, sqlx::Error>(found.map_or(MemoryUpdate::Unknown, |memory| {
+                MemoryUpdate::Written(Box::new(memory))
+            }))
+        })
+        .await?;
+        if matches!(written, MemoryUpdate::Written(_)) {
+            change.commit().await?;
+        }
+        Ok(written)
     }
 
     /// Deletes a memory; returns whether the owner had one with this id.
@@ -317,6 +397,7 @@ async fn insert(
         mime_type: memory.mime_type.clone(),
         expires_at: row.expires_at,
         created_at: row.created_at,
+        version: 1,
     })
 }
 

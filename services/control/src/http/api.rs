@@ -201,4 +201,5 @@ pub fn document() -> Document {
         .with_patch("NpcPatch", "NewNpc")
         .with_patch("WebhookPatch", "NewWebhook")
         .with_patch("VoicePatch", "VoiceSettings")
+        .with_patch("MemoryPatch", "NewMemory")
 }

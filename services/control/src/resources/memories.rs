@@ -8,7 +8,7 @@ pub(crate) mod schema;
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switchboard_catalog::MemoryPolicy;
@@ -19,7 +19,8 @@ use switchboard_runtime::{
     quota::Quota,
 };
 use switchboard_store::{
-    Memory, MemoryFilter, MemoryHolder, MemoryQuery, MemoryWrite, Owner, TenantTransaction,
+    Memory, MemoryFilter, MemoryHolder, MemoryQuery, MemoryUpdate, MemoryWrite, Owner,
+    TenantTransaction,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -29,6 +30,7 @@ use crate::{
         auth::{AuditActor, Reader, Writer},
         documents::StrictJson,
         error::ControlError,
+        etag,
         idempotency::{Created, IdempotencyGuard, Idempotent},
         response::JsonResponse,
     },
@@ -38,6 +40,8 @@ use schema::{MemoryView, ParsedMemories};
 
 /// The maximum length of a search query, in characters.
 const MAX_QUERY_CHARS: usize = 500;
+/// How often a patch without If-Match is applied again because another request has changed its memory.
+const MAX_UPDATE_ATTEMPTS: usize = 5;
 
 /// A page of the list.
 #[derive(Serialize, ToSchema)]
@@ -146,6 +150,57 @@ pub(crate) async fn list(
         locale: template.settings.locale.as_deref(),
     };
     control.read_memories(scope, params).await
+}
+
+/// Changes a memory.
+///
+/// The body is a JSON merge patch (RFC 7396); `uri` and the template or NPC cannot change. Without
+/// If-Match the change applies to any version.
+#[utoipa::path(
+    patch, path = "/v1/memories/{id}", tag = "Memories", operation_id = "updateMemory",
+    params(("id" = MemoryId, Path, description = "The memory"), ("If-Match" = Option<String>, Header, pattern = "^(\\*|\"[0-9]{1,19}\")$", example = "\"1\"", description = "The ETag of the version to change, which is its `version` in quotes.")),
+    request_body(content = ref("#/components/schemas/MemoryPatch"), content_type = "application/merge-patch+json"),
+    responses((status = 200, body = MemoryView, description = "The memory after the change", headers(("ETag" = String, description = "Version of the memory")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "precondition_failed", "store_unavailable"]))),
+)]
+pub(crate) async fn update(
+    Writer(owner): Writer,
+    AuditActor(control): AuditActor,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Json(StrictJson(patch)): Json<StrictJson>,
+) -> Result<JsonResponse, ControlError> {
+    let not_found = || ControlError::not_found("memory", &id);
+    let memory: MemoryId = id.parse().map_err(|_| not_found())?;
+    for _ in 0..MAX_UPDATE_ATTEMPTS {
+        let current = control.store.memory(owner, memory).await?;
+        let current = current.ok_or_else(not_found)?;
+        if headers.contains_key(header::IF_MATCH) {
+            etag::require_version(&headers, current.version)?;
+        }
+        let version = current.version;
+        let before = MemoryView::from(current);
+        let Some(settings) = schema::apply_patch(&before, patch.clone())? else {
+            return Ok(JsonResponse::ok(&before).etag(etag::from_version(version)));
+        };
+        let updated = control
+            .store
+            .update_memory(owner, (memory, version), &settings);
+        match updated.await? {
+            MemoryUpdate::Written(memory) => {
+                tracing::info!(owner = %owner, memory.id = %memory.id, memory.version = memory.version, "memory updated");
+                let uri = Some(memory.uri.clone());
+                control.resources_changed(owner, uri).await;
+                let etag = etag::from_version(memory.version);
+                return Ok(JsonResponse::ok(&MemoryView::from(*memory)).etag(etag));
+            }
+            MemoryUpdate::Unknown => return Err(not_found()),
+            // Another request has changed it: the patch applies to what it is now.
+            MemoryUpdate::Stale => {}
+        }
+    }
+    Err(etag::precondition_failed().into())
 }
 
 /// Deletes a memory.

@@ -149,6 +149,7 @@ fn request_of(operation: &str) -> (&'static str, Content) {
             Content::Json(json!({"text": "Bello is three."})),
         ),
         "deleteMemory" => ("/memories", Content::Nothing),
+        "updateMemory" => ("/memories", Content::Json(json!({"text": "y"}))),
         "listRecordings" => ("", Content::Nothing),
         "getRecording" | "getRecordingContent" | "deleteRecording" | "deleteRecordings" => {
             ("/recordings", Content::Nothing)

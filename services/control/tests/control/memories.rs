@@ -317,3 +317,118 @@ async fn memories_are_deleted_with_their_template() {
     assert_eq!(response.status(), StatusCode::NO_CONTENT);
     assert_eq!(resources().await, 0);
 }
+
+#[tokio::test]
+async fn memory_is_changed_by_a_merge_patch() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let other = installation.new_org("Games").await;
+    let path = installation.memories_path(&org.key).await;
+    let document =
+        json!({"text": "likes bones", "kind": "fact", "expires_at": "2999-01-01T00:00:00Z"});
+    let (_, memory) = installation
+        .send(Method::POST, &path, Some(&org.key), Some(document))
+        .await;
+    assert_eq!(memory["version"], 1);
+    let path = format!("/v1/memories/{}", memory["id"].as_str().unwrap());
+    let patch = async |key: &str, patch: Value| {
+        let patched = installation.send(Method::PATCH, &path, Some(key), Some(patch));
+        patched.await
+    };
+    let change = json!({"text": "likes cats", "kind": null, "importance": 0.9, "subject": "user:anna", "expires_at": null});
+    let (status, changed) = patch(&org.key, change).await;
+    let mut expected = memory.clone();
+    for (name, value) in [
+        ("text", json!("likes cats")),
+        ("kind", Value::Null),
+        ("importance", json!(0.9)),
+        ("subject", json!("user:anna")),
+        ("expires_at", Value::Null),
+        ("version", json!(2)),
+    ] {
+        expected[name] = value;
+    }
+    assert_eq!((status, &changed), (StatusCode::OK, &expected));
+    let found = format!(
+        "/v1/templates/{}/memories?q=cats",
+        memory["template_id"].as_str().unwrap()
+    );
+    assert_eq!(installation.texts(&org.key, &found).await, ["likes cats"]);
+    let check = async |key: &str, change: Value, status: StatusCode| {
+        assert_eq!(patch(key, change.clone()).await.0, status, "{change}");
+    };
+    check(
+        &org.key,
+        json!({"uri": "a:b"}),
+        StatusCode::UNPROCESSABLE_ENTITY,
+    )
+    .await;
+    check(
+        &org.key,
+        json!({"text": " "}),
+        StatusCode::UNPROCESSABLE_ENTITY,
+    )
+    .await;
+    check(
+        &org.key,
+        json!({"text": null}),
+        StatusCode::UNPROCESSABLE_ENTITY,
+    )
+    .await;
+    check(
+        &org.key,
+        json!({"tekst": "a"}),
+        StatusCode::UNPROCESSABLE_ENTITY,
+    )
+    .await;
+    check(&other.key, json!({"text": "a"}), StatusCode::NOT_FOUND).await;
+}
+
+#[tokio::test]
+async fn change_of_a_memory_may_require_its_version() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let path = installation.memories_path(&org.key).await;
+    let document = json!({"text": "likes bones"});
+    let (_, memory) = installation
+        .send(Method::POST, &path, Some(&org.key), Some(document))
+        .await;
+    let path = format!("/v1/memories/{}", memory["id"].as_str().unwrap());
+    let change = json!({"kind": "fact", "importance": 0.9});
+    let changed = installation.patch(&org.key, &path, None, change).await;
+    assert_eq!(changed.headers()[header::ETAG], "\"2\"");
+    let conditional = async |tag: &'static str| {
+        let body = json!({"text": "likes dogs"});
+        installation.patch(&org.key, &path, Some(tag), body).await
+    };
+    assert_eq!(
+        conditional("\"1\"").await.status(),
+        StatusCode::PRECONDITION_FAILED
+    );
+    let response = conditional("\"2\"").await;
+    assert_eq!(response.headers()[header::ETAG], "\"3\"");
+    assert_eq!(conditional("\"3\"").await.headers()[header::ETAG], "\"3\"");
+    let log = "/v1/audit-log?resource=memory&order=desc&limit=2";
+    let (_, log) = installation
+        .send(Method::GET, log, Some(&org.key), None)
+        .await;
+    assert_eq!(log["entries"][0]["changed"], json!(["text"]), "{log}");
+    let names = json!(["importance", "kind"]);
+    assert_eq!(log["entries"][1]["changed"], names, "{log}");
+    let older = log["next_cursor"].as_str().unwrap();
+    let log = format!("/v1/audit-log?resource=memory&order=desc&cursor={older}");
+    let (_, log) = installation
+        .send(Method::GET, &log, Some(&org.key), None)
+        .await;
+    assert_eq!(log["entries"][0]["action"], "created", "{log}");
+    assert_eq!(log["entries"][1], Value::Null);
+    let log = format!("/v1/audit-log?resource=memory&cursor={older}");
+    let (status, _) = installation
+        .send(Method::GET, &log, Some(&org.key), None)
+        .await;
+    assert_eq!(
+        status,
+        StatusCode::BAD_REQUEST,
+        "a cursor of the other order"
+    );
+}

@@ -22,6 +22,8 @@ pub struct TextToEmbed {
     pub owner: Owner,
     /// The text, truncated.
     pub text: String,
+    /// The version of its memory, if it is one's.
+    pub version: Option<i64>,
     /// How often the model failed on it while it embedded others.
     pub failures: i32,
 }
@@ -87,7 +89,8 @@ impl Store {
                    UPDATE embedding_queue q SET due_at = now() + $2::interval FROM due
                    WHERE q.id = due.id RETURNING q.id, q.owner_id, q.memory_id, q.book_id, q.chunk, q.failures)
                SELECT claimed.id AS "id!", claimed.owner_id AS "owner_id!",
-                      left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!", claimed.failures AS "failures!"
+                      left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!", claimed.failures AS "failures!",
+                      m.version AS "version?"
                FROM claimed
                LEFT JOIN memories m ON m.id = claimed.memory_id
                LEFT JOIN skills_book_chunks c ON c.book_id = claimed.book_id AND c.number = claimed.chunk
@@ -103,6 +106,7 @@ impl Store {
             id: row.id,
             owner: Owner::from_key(row.owner_id),
             text: row.text,
+            version: row.version,
             failures: row.failures,
         });
         Ok(texts.collect())
@@ -158,7 +162,8 @@ impl Store {
     }
 
     /// Stores the embeddings of texts and removes those from the queue. Deleted texts, and those
-    /// already stored by another worker, are skipped.
+    /// already stored by another worker, are skipped; a memory that has changed since stays in the
+    /// queue.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails, also if a vector has the wrong dimensions.
@@ -171,10 +176,20 @@ impl Store {
             .iter()
             .map(|vector| vector_literal(vector))
             .collect();
+        let versions: Vec<_> = texts.iter().map(|text| text.version).collect();
+        // A text that has changed is there already.
+        let replaced = sqlx::query(
+            "DELETE FROM embeddings WHERE memory_id IN
+             (SELECT memory_id FROM embedding_queue WHERE id = ANY ($1))",
+        )
+        .bind(ids(texts));
         // The columns of this table depend on the model, so no checked query can name it.
         let query = sqlx::query(
-            "WITH answers AS (SELECT * FROM UNNEST($1::bigint[], $2::text[]) AS answer (id, embedding)),
-                  done AS (DELETE FROM embedding_queue q USING answers a WHERE q.id = a.id
+            "WITH answers AS (SELECT * FROM UNNEST($1::bigint[], $2::text[], $3::bigint[]) AS answer (id, embedding, version)),
+                  unchanged AS (SELECT m.id FROM memories m JOIN embedding_queue q ON q.memory_id = m.id
+                                JOIN answers a ON a.id = q.id WHERE m.version = a.version FOR SHARE OF m),
+                  done AS (DELETE FROM embedding_queue q USING answers a
+                           WHERE q.id = a.id AND (q.memory_id IS NULL OR q.memory_id IN (SELECT id FROM unchanged))
                            RETURNING q.memory_id, q.book_id, q.chunk, a.embedding)
              INSERT INTO embeddings (holder_id, memory_id, book_id, chunk, embedding)
              SELECT coalesce(m.npc_id, m.template_id, done.book_id), done.memory_id, done.book_id, done.chunk,
@@ -184,9 +199,14 @@ impl Store {
              ON CONFLICT DO NOTHING",
         )
         .bind(ids(texts))
-        .bind(vectors);
-        let stored =
-            with_timeout(async { query.execute(&mut *self.system_conn().await?).await }).await?;
+        .bind(vectors)
+        .bind(versions);
+        let stored = with_timeout(async {
+            let mut connection = self.system_conn().await?;
+            replaced.execute(&mut *connection).await?;
+            query.execute(&mut *connection).await
+        })
+        .await?;
         Ok(stored.rows_affected())
     }
 }

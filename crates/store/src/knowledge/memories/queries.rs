@@ -3,7 +3,7 @@
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
-use sqlx::types::Json;
+use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use uuid::Uuid;
 
@@ -63,6 +63,7 @@ struct Row {
     mime_type: String,
     expires_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
+    version: i64,
     score: f64,
 }
 
@@ -85,12 +86,34 @@ impl From<Row> for MemoryMatch {
             mime_type: row.mime_type,
             expires_at: row.expires_at,
             created_at: row.created_at,
+            version: row.version,
         };
         Self {
             memory,
             score: row.score,
         }
     }
+}
+
+/// A memory of this owner that has not expired.
+pub(super) async fn find(
+    connection: &mut PgConnection,
+    owner: Owner,
+    id: MemoryId,
+) -> Result<Option<Memory>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"SELECT m.id, m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text, m.kind, m.importance, m.source,
+                  m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at, m.created_at, m.version,
+                  0::float8 AS "score!"
+           FROM memories m JOIN resources r ON r.memory_id = m.id
+           WHERE m.id = $1 AND m.org_id IS NOT DISTINCT FROM $2 AND (m.expires_at IS NULL OR m.expires_at > now())"#,
+        id.uuid(),
+        owner.column()
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| MemoryMatch::from(row).memory))
 }
 
 impl Store {
@@ -116,7 +139,7 @@ impl Store {
                own AS (SELECT * FROM readable WHERE npc_id = $3 ORDER BY id LIMIT $7)
                SELECT m.id AS "id!", m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text AS "text!", m.kind,
                       m.importance AS "importance!", m.source, m.metadata AS "metadata!: Json<Map<String, Value>>",
-                      m.mime_type AS "mime_type!", m.expires_at, m.created_at AS "created_at!", 0::float8 AS "score!"
+                      m.mime_type AS "mime_type!", m.expires_at, m.created_at AS "created_at!", m.version AS "version!", 0::float8 AS "score!"
                FROM (SELECT *, sum(octet_length(text)) OVER (ORDER BY id) - octet_length(text) AS bytes_before
                      FROM (SELECT * FROM templates UNION ALL SELECT * FROM own ORDER BY id LIMIT $7) page) m
                JOIN resources r ON r.memory_id = m.id
@@ -179,7 +202,7 @@ impl Store {
                    FROM best JOIN memories m ON m.id = best.id)
                SELECT m.id, m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text, m.kind, m.importance, m.source,
                       m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at, m.created_at,
-                      page.score AS "score!"
+                      m.version, page.score AS "score!"
                FROM page JOIN memories m ON m.id = page.id JOIN resources r ON r.memory_id = m.id
                WHERE page.bytes_before <= $10 ORDER BY page.score DESC, m.id DESC"#,
             reader.column(),

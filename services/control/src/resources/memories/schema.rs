@@ -18,6 +18,7 @@ use crate::http::{
         Limit::{Line, Number, Text},
         Rule, rule,
     },
+    merge,
 };
 
 /// The maximum number of memories in a request.
@@ -147,6 +148,9 @@ pub(crate) struct MemoryView {
     /// Time of creation (RFC 3339).
     #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
+    /// Version of the memory; each change increments it.
+    #[schema(minimum = 1, example = 1)]
+    version: i64,
     /// How well the memory matches the search query; only in search results.
     #[schema(minimum = 0, maximum = 1, nullable = false, example = 0.55)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,6 +182,7 @@ impl From<Memory> for MemoryView {
             mime_type: memory.mime_type,
             expires_at: memory.expires_at,
             created_at: memory.created_at,
+            version: memory.version,
             score: None,
         }
     }
@@ -287,6 +292,25 @@ fn parse_one(document: &Value, base: &str, policy: &MemoryPolicy) -> Result<NewM
             .expires_at
             .or_else(|| retention.and_then(|retention| now.checked_add_signed(retention))),
     })
+}
+
+/// The settings of a memory after a merge patch; `None` if it changes nothing.
+pub(super) fn apply_patch(before: &MemoryView, patch: Value) -> Result<Option<NewMemory>, Problem> {
+    const READ_ONLY: [&str; 6] = [
+        "id",
+        "template_id",
+        "npc_id",
+        "uri",
+        "created_at",
+        "version",
+    ];
+    let unchanged = merge::apply(before, Value::Object(Map::new()), &READ_ONLY)?;
+    let after = merge::apply(before, patch, &READ_ONLY)?;
+    if after == unchanged {
+        return Ok(None);
+    }
+    // Without a policy, so that null means that the memory does not expire.
+    parse_one(&after, "", &MemoryPolicy::default()).map(Some)
 }
 
 fn is_text_type(mime_type: &str) -> bool {

@@ -131,6 +131,7 @@ pub(crate) static MEMORIES: Resource = Resource {
         Column::wide("IMPORTANCE", "importance"),
         Column::wide("CREATED", "created_at"),
         Column::wide("EXPIRES", "expires_at"),
+        Column::wide("VERSION", "version"),
     ],
     operations: &[
         Operation::list(&OF_MEMORIES, "Lists the memories of an NPC or a template").params(&[
@@ -154,6 +155,10 @@ pub(crate) static MEMORIES: Resource = Resource {
         )
         .body(Body::Document)
         .examples(&["memory.json", "memory.json --idempotency-key once-1"]),
+        Operation::edit(
+            &["PATCH /v1/memories/{id}"],
+            "Changes a memory and prints it",
+        ),
         Operation::delete(
             &["DELETE /v1/memories/{id}"],
             "Deletes a memory",
