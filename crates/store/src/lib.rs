@@ -81,7 +81,10 @@ pub use settings::{
     resources::{Resource, ResourceBody},
     templates::{Template, TemplateRemoval, TemplateWrite},
 };
-pub use usage::{CallUsage, CountedCalls, CountedTurns, ResourceCounts, TurnUsage, UsageCounter};
+pub use usage::{
+    CallUsage, CountedCalls, CountedTurns, ResourceCounts, TurnUsage, UsageBy, UsageByCounter,
+    UsageCounter, UsageDimension, UsageSums,
+};
 pub use webhooks::{
     AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, MAX_WEBHOOKS,
     Redelivery, Webhook, WebhookEvent, WebhookSettings, WebhookStats,

@@ -1,6 +1,7 @@
 //! Usage of organisations: calls and turns summed up by hour, and current counts of resources.
 //! Invariant: a batch is counted once.
 
+mod by;
 mod counter;
 pub(crate) mod quotas;
 mod turns;
@@ -15,8 +16,9 @@ use crate::{
     Store, StoreError,
     database::{interval, with_timeout},
 };
-use counter::Summable;
+pub use by::{UsageBy, UsageByCounter, UsageDimension, UsageSums};
 pub use counter::UsageCounter;
+use counter::{Summable, Writable};
 pub use turns::{CountedTurns, TurnUsage};
 
 /// Calls of one organisation that ended in one hour with one outcome.
@@ -59,7 +61,9 @@ impl Summable for CountedCalls {
         self.calls = self.calls.saturating_add(other.calls);
         self.microseconds = self.microseconds.saturating_add(other.microseconds);
     }
+}
 
+impl Writable for CountedCalls {
     async fn write(
         store: &Store,
         counter: Uuid,
@@ -240,12 +244,17 @@ impl Store {
         );
         let turns =
             with_timeout(async { turns.execute(&mut *self.system_conn().await?).await }).await?;
+        let by = sqlx::query!(
+            "DELETE FROM usage_by WHERE day < now() - $1::interval",
+            &retention
+        );
+        let by = with_timeout(async { by.execute(&mut *self.system_conn().await?).await }).await?;
         let batches = sqlx::query!(
             "DELETE FROM usage_batches WHERE written_at < now() - $1::interval",
             &retention
         );
         with_timeout(async { batches.execute(&mut *self.system_conn().await?).await }).await?;
-        Ok(calls.rows_affected() + turns.rows_affected())
+        Ok(calls.rows_affected() + turns.rows_affected() + by.rows_affected())
     }
 }
 

@@ -136,7 +136,7 @@ pub(crate) async fn close(
     sink: TurnSink<'_>,
     is_interrupted: bool,
 ) -> Option<Conversation> {
-    chat.usage.count_turn(message.org);
+    chat.usage.count_turn(message.usage_of());
     let exchange = sink.into_exchange(is_interrupted);
     let new_conversation = || message.new_conversation();
     chat.conversations

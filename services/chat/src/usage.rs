@@ -5,9 +5,11 @@ use std::{sync::Arc, time::Duration};
 use chrono::Utc;
 use prometheus::{IntCounter, Registry};
 use switchboard_completions::Usage;
-use switchboard_protocol::id::OrgId;
+use switchboard_protocol::id::{DeviceId, NpcId, OrgId};
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::{CountedCalls, CountedTurns, UsageCounter};
+use switchboard_store::{
+    CountedCalls, CountedTurns, UsageByCounter, UsageCounter, UsageDimension, UsageSums,
+};
 
 use crate::Chat;
 
@@ -15,7 +17,17 @@ use crate::Chat;
 pub(crate) struct TurnUsage {
     turns: UsageCounter<CountedTurns>,
     calls: UsageCounter<CountedCalls>,
+    by: UsageByCounter,
     lost: IntCounter,
+}
+
+/// Whose usage it is, besides the organisation's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct UsageOf<'a> {
+    pub(crate) org: OrgId,
+    /// The device whose user sent the message, or that was called.
+    pub(crate) device: Option<&'a DeviceId>,
+    pub(crate) npc: Option<NpcId>,
 }
 
 impl TurnUsage {
@@ -28,23 +40,28 @@ impl TurnUsage {
         Ok(Self {
             turns: UsageCounter::default(),
             calls: UsageCounter::default(),
+            by: UsageByCounter::default(),
             lost,
         })
     }
 
     /// Counts a turn that has ended.
-    pub(crate) fn count_turn(&self, org: OrgId) {
-        let turn = counted(org, &Usage::default());
-        self.record(self.turns.count(&turn));
+    pub(crate) fn count_turn(&self, of: UsageOf<'_>) {
+        self.count_turns(of, &counted(of.org, &Usage::default()));
     }
 
     /// Counts tokens and cost of a request to a model, whether or not its turn succeeds.
-    pub(crate) fn count_tokens(&self, org: OrgId, usage: &Usage) {
+    pub(crate) fn count_tokens(&self, of: UsageOf<'_>, usage: &Usage) {
         let usage = CountedTurns {
             turns: 0,
-            ..counted(org, usage)
+            ..counted(of.org, usage)
         };
-        self.record(self.turns.count(&usage));
+        self.count_turns(of, &usage);
+    }
+
+    fn count_turns(&self, of: UsageOf<'_>, counted: &CountedTurns) {
+        self.record(self.turns.count(counted));
+        self.count_by(of, "", &UsageSums::turns(counted));
     }
 
     /// Counts milliseconds of speech that a message has reported.
@@ -56,9 +73,32 @@ impl TurnUsage {
     }
 
     /// Counts a call that has ended.
-    pub(crate) fn count_call(&self, org: OrgId, outcome: &'static str, elapsed: Duration) {
-        let call = CountedCalls::new(org, Utc::now(), outcome, elapsed);
+    pub(crate) fn count_call(
+        &self,
+        (of, service): (UsageOf<'_>, &str),
+        outcome: &'static str,
+        elapsed: Duration,
+    ) {
+        let now = Utc::now();
+        let call = CountedCalls::new(of.org, now, outcome, elapsed);
         self.record(self.calls.count(&call));
+        let sums = UsageSums::call(elapsed);
+        self.count_by(of, outcome, &sums);
+        let service = (UsageDimension::Service, service);
+        self.record(self.by.count((of.org, now), service, outcome, &sums));
+    }
+
+    fn count_by(&self, of: UsageOf<'_>, outcome: &'static str, sums: &UsageSums) {
+        let now = (of.org, Utc::now());
+        if let Some(device) = of.device {
+            let device = (UsageDimension::Device, device.as_str());
+            self.record(self.by.count(now, device, outcome, sums));
+        }
+        if let Some(npc) = of.npc {
+            let npc = npc.to_string();
+            let npc = (UsageDimension::Npc, npc.as_str());
+            self.record(self.by.count(now, npc, outcome, sums));
+        }
     }
 
     fn record(&self, is_counted: bool) {
@@ -87,6 +127,9 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
         usage
             .turns
             .run(in_flight, chat.store.clone(), shutdown.clone()),
-        usage.calls.run(in_flight, chat.store.clone(), shutdown),
+        usage
+            .calls
+            .run(in_flight, chat.store.clone(), shutdown.clone()),
+        usage.by.run(in_flight, chat.store.clone(), shutdown),
     );
 }

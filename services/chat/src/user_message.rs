@@ -12,6 +12,7 @@ use switchboard_tools::Naming;
 use crate::{
     conversation::model::{Conversation, Exchange},
     picture::ShownPicture,
+    usage::UsageOf,
 };
 
 /// A message that wants an answer. Its sender is authenticated.
@@ -105,6 +106,18 @@ impl UserMessage {
         match &self.sender {
             Participant::Device(device) => Some(format!("device:{}", device.device)),
             Participant::Caller { subject, .. } => subject.clone(),
+        }
+    }
+
+    /// Whose usage its answer is.
+    pub(crate) fn usage_of(&self) -> UsageOf<'_> {
+        UsageOf {
+            org: self.org,
+            device: match &self.sender {
+                Participant::Device(device) => Some(&device.device),
+                Participant::Caller { .. } => None,
+            },
+            npc: self.npc.as_ref().map(|npc| npc.id),
         }
     }
 

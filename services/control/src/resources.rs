@@ -79,6 +79,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(audit_log::list))
         .routes(routes!(jwks::get))
         .routes(routes!(usage::get))
+        .routes(routes!(usage::by::get))
         .routes(routes!(templates::create, templates::list))
         .routes(routes!(
             templates::get,

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use prometheus::{IntCounter, IntGauge, Registry};
-use switchboard_protocol::{id::OrgId, outcome::Outcome};
+use switchboard_protocol::{id::DeviceKey, outcome::Outcome};
 use switchboard_runtime::{
     labels,
     latency::Latency,
     metrics::{Counters, Group, Label, SECONDS},
     shutdown::Shutdown,
 };
-use switchboard_store::{CountedCalls, OverdueCalls, Store, UsageCounter};
+use switchboard_store::{
+    CountedCalls, OverdueCalls, Store, UsageByCounter, UsageCounter, UsageDimension, UsageSums,
+};
 
 /// The label `outcome` of `calls_total`.
 #[derive(Debug, Clone, Copy)]
@@ -77,6 +79,7 @@ pub(crate) struct Metrics {
     pub(crate) queued: IntGauge,
     pub(crate) shed: Counters<ShedReason>,
     usage: UsageCounter<CountedCalls>,
+    usage_by: UsageByCounter,
     usage_lost: IntCounter,
 }
 
@@ -95,6 +98,7 @@ impl Metrics {
             queued: group.gauge("calls_waiting", queued)?,
             shed: group.counters("shed_total", shed, "reason")?,
             usage: UsageCounter::default(),
+            usage_by: UsageByCounter::default(),
             usage_lost: group.counter("usage_lost_total", lost)?,
         })
     }
@@ -102,15 +106,23 @@ impl Metrics {
     /// Writes the usage to the database until `shutdown` drains and no call is in flight.
     pub(crate) async fn write_usage(&self, store: Store, shutdown: Shutdown) {
         let in_flight = || self.in_flight.get() > 0;
-        self.usage.run(in_flight, store, shutdown).await;
+        tokio::join!(
+            self.usage.run(in_flight, store.clone(), shutdown.clone()),
+            self.usage_by.run(in_flight, store, shutdown),
+        );
     }
 
     /// Counts a call as in flight until the guard is completed or dropped.
-    pub(crate) fn begin_call(&self, org: OrgId) -> InFlightCall<'_> {
+    pub(crate) fn begin_call<'a>(
+        &'a self,
+        device: &'a DeviceKey,
+        service: &'a str,
+    ) -> InFlightCall<'a> {
         self.in_flight.inc();
         InFlightCall {
             metrics: self,
-            org,
+            device,
+            service,
             started: Instant::now(),
             counted: false,
         }
@@ -124,10 +136,32 @@ impl Metrics {
         self.calls.inc_by(lost, ended.lost);
     }
 
-    fn count(&self, org: OrgId, result: CallResult, outcome: &'static str, elapsed: Duration) {
+    fn count(
+        &self,
+        (device, service): (&DeviceKey, &str),
+        result: CallResult,
+        outcome: &'static str,
+        elapsed: Duration,
+    ) {
         self.calls.inc(result);
-        let call = CountedCalls::new(org, Utc::now(), outcome, elapsed);
-        if !self.usage.count(&call) {
+        let (org, now) = (device.org, Utc::now());
+        let call = CountedCalls::new(org, now, outcome, elapsed);
+        let sums = UsageSums::call(elapsed);
+        // Callers can invent names of what does not exist.
+        let (device, service) = match result {
+            CallResult::Ended(Outcome::UnknownDevice) => ("", ""),
+            CallResult::Ended(Outcome::UnknownService) => (device.device.as_str(), ""),
+            _ => (device.device.as_str(), service),
+        };
+        let dimensions = [
+            (UsageDimension::Device, device),
+            (UsageDimension::Service, service),
+        ];
+        let mut is_counted = self.usage.count(&call);
+        for dimension in dimensions {
+            is_counted &= self.usage_by.count((org, now), dimension, outcome, &sums);
+        }
+        if !is_counted {
             self.usage_lost.inc();
         }
     }
@@ -136,7 +170,8 @@ impl Metrics {
 /// A call in flight. If dropped without an outcome it counts as cancelled: its caller disconnected.
 pub(crate) struct InFlightCall<'a> {
     metrics: &'a Metrics,
-    org: OrgId,
+    device: &'a DeviceKey,
+    service: &'a str,
     started: Instant,
     counted: bool,
 }
@@ -167,7 +202,8 @@ impl InFlightCall<'_> {
 
     fn count(&mut self, result: CallResult, outcome: &'static str, elapsed: Duration) {
         self.counted = true;
-        self.metrics.count(self.org, result, outcome, elapsed);
+        let called = (self.device, self.service);
+        self.metrics.count(called, result, outcome, elapsed);
     }
 }
 
@@ -184,20 +220,26 @@ impl Drop for InFlightCall<'_> {
 
 #[cfg(test)]
 mod tests {
+    use switchboard_protocol::id::OrgId;
+
     use super::*;
 
     #[test]
     fn call_is_counted_exactly_once() {
         let metrics = Metrics::new(&Registry::new()).unwrap();
-        let org = OrgId::from_uuid(uuid::Uuid::from_u128(1));
-        metrics.begin_call(org).complete(Outcome::Failed);
-        metrics.begin_call(org).unavailable();
-        metrics.begin_call(org).too_large();
+        let device = DeviceKey {
+            org: OrgId::from_uuid(uuid::Uuid::from_u128(1)),
+            device: "toy-1".parse().unwrap(),
+        };
+        let begin = || metrics.begin_call(&device, "wave");
+        begin().complete(Outcome::Failed);
+        begin().unavailable();
+        begin().too_large();
         metrics.count_overdue(OverdueCalls {
             expired: 3,
             lost: 2,
         });
-        let call = metrics.begin_call(org);
+        let call = begin();
         assert_eq!(metrics.in_flight.get(), 1);
         drop(call);
         assert_eq!(metrics.in_flight.get(), 0);

@@ -22,10 +22,21 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// organisations with five outcomes.
 const MAX_WAITING: usize = 50_000;
 /// The maximum number of sums that one statement writes.
-const MAX_BATCH: usize = 1_000;
+pub(super) const MAX_BATCH: usize = 1_000;
+
+/// A sum that can be written.
+pub trait Writable: Send + Sync + Sized {
+    /// Writes a batch; a repeated batch is ignored.
+    fn write(
+        store: &Store,
+        counter: Uuid,
+        batch: i64,
+        sums: &[Self],
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
 
 /// A value that can be summed up: a single one, or the sum of several.
-pub trait Summable: Clone + Send + Sync {
+pub trait Summable: Writable + Clone {
     /// What distinguishes sums: organisation, time and so on.
     type Key: Copy + Eq + Hash + Send;
 
@@ -34,14 +45,6 @@ pub trait Summable: Clone + Send + Sync {
 
     /// Adds a value with the same key.
     fn add(&mut self, other: &Self);
-
-    /// Writes a batch; a repeated batch is ignored.
-    fn write(
-        store: &Store,
-        counter: Uuid,
-        batch: i64,
-        sums: &[Self],
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Collects sums in memory; [`UsageCounter::run`] writes them.
@@ -77,28 +80,7 @@ impl<T: Summable> UsageCounter<T> {
     /// Writes periodically until draining begins and no counted work is in flight, or until
     /// shutdown is forced.
     pub async fn run(&self, in_flight: impl Fn() -> bool, store: Store, shutdown: Shutdown) {
-        let mut writer = Writer {
-            counter: Uuid::now_v7(),
-            batch: 0,
-            waiting: Vec::new(),
-            store,
-        };
-        while !shutdown.is_draining() {
-            tokio::select! {
-                () = tokio::time::sleep(FLUSH_INTERVAL) => {}
-                () = shutdown.draining() => {}
-            }
-            writer.write(self).await;
-        }
-        while in_flight() {
-            tokio::select! {
-                () = tokio::time::sleep(DRAIN_POLL_INTERVAL) => {}
-                () = shutdown.stopping() => break,
-            }
-        }
-        if !writer.write(self).await {
-            tracing::warn!("remaining usage counts could not be written and are lost");
-        }
+        write_periodically(|| self.take(), in_flight, store, shutdown).await;
     }
 
     /// Removes a batch of sums.
@@ -113,6 +95,38 @@ impl<T: Summable> UsageCounter<T> {
     }
 }
 
+/// Writes batches periodically until draining begins and no counted work is in flight, or until
+/// shutdown is forced.
+pub(super) async fn write_periodically<T: Writable>(
+    take: impl Fn() -> Vec<T>,
+    in_flight: impl Fn() -> bool,
+    store: Store,
+    shutdown: Shutdown,
+) {
+    let mut writer = Writer {
+        counter: Uuid::now_v7(),
+        batch: 0,
+        waiting: Vec::new(),
+        store,
+    };
+    while !shutdown.is_draining() {
+        tokio::select! {
+            () = tokio::time::sleep(FLUSH_INTERVAL) => {}
+            () = shutdown.draining() => {}
+        }
+        writer.write(&take).await;
+    }
+    while in_flight() {
+        tokio::select! {
+            () = tokio::time::sleep(DRAIN_POLL_INTERVAL) => {}
+            () = shutdown.stopping() => break,
+        }
+    }
+    if !writer.write(&take).await {
+        tracing::warn!("remaining usage counts could not be written and are lost");
+    }
+}
+
 /// The writer of one process.
 struct Writer<T> {
     counter: Uuid,
@@ -122,12 +136,12 @@ struct Writer<T> {
     store: Store,
 }
 
-impl<T: Summable> Writer<T> {
+impl<T: Writable> Writer<T> {
     /// Writes all sums; false if the database is unavailable.
-    async fn write(&mut self, counted: &UsageCounter<T>) -> bool {
+    async fn write(&mut self, take: &impl Fn() -> Vec<T>) -> bool {
         loop {
             if self.waiting.is_empty() {
-                self.waiting = counted.take();
+                self.waiting = take();
                 self.batch = self.batch.saturating_add(1);
             }
             if self.waiting.is_empty() {

@@ -4,7 +4,10 @@ use chrono::{DateTime, Utc};
 use switchboard_protocol::id::OrgId;
 use uuid::Uuid;
 
-use super::{counter::Summable, hour};
+use super::{
+    counter::{Summable, Writable},
+    hour,
+};
 use crate::{Store, StoreError, database::with_timeout};
 
 /// The maximum cost of one turn; a sum of such costs can always be stored.
@@ -80,7 +83,9 @@ impl Summable for CountedTurns {
         self.cost += other.cost;
         self.speech_ms = self.speech_ms.saturating_add(other.speech_ms);
     }
+}
 
+impl Writable for CountedTurns {
     async fn write(
         store: &Store,
         counter: Uuid,

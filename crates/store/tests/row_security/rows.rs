@@ -54,6 +54,7 @@ const ORG_ROWS: &str = "
         VALUES ('{mark}0000-0000-0000-000000000008', {org}, 'd', 'async', 'sent', 's', 1, now());
     INSERT INTO usage_calls VALUES ({org}, date_trunc('hour', now()), '{mark}', 1, 1);
     INSERT INTO usage_turns VALUES ({org}, date_trunc('hour', now()), 1, 1, 1, 0.5);
+    INSERT INTO usage_by VALUES ({org}, date_trunc('day', now(), 'UTC'), 'device', '{mark}', '', 1, 1, 1, 1, 1, 0.5);
     INSERT INTO recordings (id, org_id, device_id, duration_ms, size_bytes, sha256)
         VALUES ('{mark}0000-0000-0000-000000000013', {org}, 'd', 1, 1, sha256('x'));
     INSERT INTO call_queues VALUES ({org}, 'd', now());

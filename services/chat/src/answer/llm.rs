@@ -129,7 +129,7 @@ impl ReplySink for ForwardingSink<'_> {
     fn on_usage(&mut self, usage: &Usage) {
         self.chat
             .usage
-            .count_tokens(self.context.message.org, usage);
+            .count_tokens(self.context.message.usage_of(), usage);
     }
 }
 
@@ -204,6 +204,7 @@ impl Session<'_> {
         Ok(ServiceCall {
             callable,
             params: params.clone(),
+            npc: self.context.message.npc.as_ref().map(|npc| npc.id),
             deadline: self.context.deadline,
         })
     }

@@ -133,6 +133,7 @@ async fn call(
     let call = ServiceCall {
         callable,
         params,
+        npc: context.message.npc.as_ref().map(|npc| npc.id),
         deadline: context.deadline,
     };
     let end = tool_call::perform(chat, call).await;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
-    id::{CallId, OrgId},
+    id::{CallId, NpcId, OrgId},
     outcome::{Delivered, Outcome, Violation},
 };
 use switchboard_runtime::span;
@@ -19,7 +19,7 @@ use uuid::Uuid;
 use crate::{
     Chat,
     answer::{rendering::CallEnd, tools::Callable},
-    usage::TurnUsage,
+    usage::{TurnUsage, UsageOf},
 };
 
 /// Part of the answer's deadline reserved for the text after the call.
@@ -37,6 +37,8 @@ const TRUNCATED: &str = "… [the rest is left out]";
 pub(crate) struct ServiceCall<'a> {
     pub(crate) callable: Callable<'a>,
     pub(crate) params: Map<String, Value>,
+    /// The NPC that calls it.
+    pub(crate) npc: Option<NpcId>,
     /// Deadline of the answer.
     pub(crate) deadline: Instant,
 }
@@ -57,6 +59,7 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
     let ServiceCall {
         callable,
         params,
+        npc,
         deadline,
     } = call;
     let left = deadline.saturating_duration_since(Instant::now());
@@ -90,7 +93,12 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
         gen_ai.tool.name = callable.service,
         gen_ai.tool.call.id = %call.id,
     );
-    let mut usage = CallUsage::start(&chat.usage, callable.device.org);
+    let of = UsageOf {
+        org: callable.device.org,
+        device: Some(&callable.device.device),
+        npc,
+    };
+    let mut usage = CallUsage::start(&chat.usage, (of, callable.service));
     match chat.bus.call(call).instrument(span).await {
         Ok(answer) => {
             usage.outcome = answer.outcome.as_str();
@@ -106,16 +114,16 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
 /// A call in the usage of its organisation. Dropped before its end, it counts as cancelled.
 struct CallUsage<'a> {
     usage: &'a TurnUsage,
-    org: OrgId,
+    of: (UsageOf<'a>, &'a str),
     started_at: Instant,
     outcome: &'static str,
 }
 
 impl<'a> CallUsage<'a> {
-    fn start(usage: &'a TurnUsage, org: OrgId) -> Self {
+    fn start(usage: &'a TurnUsage, of: (UsageOf<'a>, &'a str)) -> Self {
         Self {
             usage,
-            org,
+            of,
             started_at: Instant::now(),
             outcome: Outcome::Cancelled.as_str(),
         }
@@ -125,7 +133,7 @@ impl<'a> CallUsage<'a> {
 impl Drop for CallUsage<'_> {
     fn drop(&mut self) {
         let elapsed = self.started_at.elapsed();
-        self.usage.count_call(self.org, self.outcome, elapsed);
+        self.usage.count_call(self.of, self.outcome, elapsed);
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
         salience,
         summarize::{self, UsageOnly},
     },
+    usage::UsageOf,
 };
 
 /// Kind of the extracted memories.
@@ -171,7 +172,12 @@ async fn model_notes(
         provider: model.provider.clone(),
         model: model.model.clone(),
     });
-    let mut sink = UsageOnly { chat, org: npc.org };
+    let of = UsageOf {
+        org: npc.org,
+        device: None,
+        npc: Some(npc.id),
+    };
+    let mut sink = UsageOnly { chat, of };
     let text = summarize::complete(providers, preference, (EXTRACT, &material), &mut sink).await?;
     let notes = parse_notes(&text);
     if notes.is_none() {

@@ -12,6 +12,7 @@ use crate::{
     Chat,
     answer::prompt::Fence,
     conversation::model::{Conversation, Exchange},
+    usage::UsageOf,
 };
 
 /// Time for a request. It runs in the background.
@@ -34,7 +35,12 @@ pub(crate) async fn summarize(
     }
     text.push_str(&transcript(conversation.before(end)));
     let text = fence.wrap("the conversation", &text);
-    let mut sink = UsageOnly { chat, org };
+    let of = UsageOf {
+        org,
+        device: None,
+        npc: None,
+    };
+    let mut sink = UsageOnly { chat, of };
     let summary = complete(providers, None, (SUMMARIZE, &text), &mut sink).await?;
     if summary.trim().is_empty() {
         let reason = "the summary is empty".to_owned();
@@ -72,14 +78,14 @@ pub(crate) async fn complete(
 /// A sink that counts usage and ignores partial text.
 pub(crate) struct UsageOnly<'a> {
     pub(crate) chat: &'a Chat,
-    pub(crate) org: OrgId,
+    pub(crate) of: UsageOf<'static>,
 }
 
 impl ReplySink for UsageOnly<'_> {
     fn on_text(&mut self, _text: &str) {}
 
     fn on_usage(&mut self, usage: &Usage) {
-        self.chat.usage.count_tokens(self.org, usage);
+        self.chat.usage.count_tokens(self.of, usage);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `/v1/usage`: the calls, conversations and stored resources of an organisation.
 
+pub(crate) mod by;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::extract::State;

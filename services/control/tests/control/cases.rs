@@ -125,7 +125,9 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         "createPicture" => ("", Content::Bytes(png(3))),
         "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
         | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditEntries" | "getUsage"
-        | "getOrg" | "listOrgs" => ("", Content::Nothing),
+        | "getUsageBy" | "listTokens" | "listNodes" | "getOrg" | "listOrgs" => {
+            ("", Content::Nothing)
+        }
         "createWebhook" => ("", Content::Json(webhook())),
         "getWebhook"
         | "deleteWebhook"
@@ -177,6 +179,7 @@ impl Installation {
         let path = operation.path.replace("{id}", &id);
         let query = match operation.id.as_str() {
             "searchSkillsBook" => "?q=battery",
+            "getUsageBy" => "?dimension=device",
             _ => "",
         };
         Case {

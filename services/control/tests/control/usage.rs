@@ -3,7 +3,8 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use switchboard_store::{CountedCalls, CountedTurns};
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::{CountedCalls, CountedTurns, UsageByCounter, UsageDimension, UsageSums};
 use uuid::Uuid;
 
 use crate::installation::{Installation, OPERATOR_KEY, Org};
@@ -250,4 +251,102 @@ async fn current_usage_excludes_public_resources() {
         .send(Method::GET, "/v1/usage", Some(OPERATOR_KEY), None)
         .await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
+}
+
+/// Counts calls of devices on a day, and writes them.
+async fn count_calls(
+    installation: &Installation,
+    org: &Org,
+    day: &str,
+    calls: &[(&str, &'static str, i64)],
+) {
+    let counter = UsageByCounter::default();
+    for (device, outcome, calls) in calls {
+        let sums = UsageSums {
+            calls: *calls,
+            microseconds: calls * 10_000,
+            ..UsageSums::default()
+        };
+        let device = (UsageDimension::Device, *device);
+        let at = day.parse().unwrap();
+        assert!(counter.count((org.id(), at), device, outcome, &sums));
+    }
+    let shutdown = Shutdown::new();
+    shutdown.drain();
+    counter
+        .run(|| false, installation.store.clone(), shutdown)
+        .await;
+}
+
+#[tokio::test]
+async fn usage_is_summed_by_device() {
+    let installation = Installation::start().await;
+    let (own, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Games").await,
+    );
+    let (first, second) = ("2026-03-01T12:00:00Z", "2026-03-02T00:00:00Z");
+    let calls = [
+        ("toy-1", "succeeded", 5),
+        ("toy-1", "offline", 1),
+        ("toy-2", "succeeded", 7),
+        ("toy-3", "failed", 2),
+        ("", "unknown_device", 3),
+    ];
+    count_calls(&installation, &own, first, &calls).await;
+    count_calls(&installation, &own, second, &[("toy-1", "succeeded", 4)]).await;
+    count_calls(&installation, &other, first, &[("toy-1", "succeeded", 90)]).await;
+    let march = "/by?dimension=device&from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
+    let by_device = usage(&installation, &own.key, &format!("{march}&limit=2")).await;
+    let sums = |key: &str, calls: i64, by_outcome: Value| {
+        json!({
+            "key": key, "calls": calls, "milliseconds": calls * 10, "by_outcome": by_outcome,
+            "turns": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": 0.0,
+        })
+    };
+    let rows = json!([
+        sums("toy-1", 10, json!({"offline": 1, "succeeded": 9})),
+        sums("toy-2", 7, json!({"succeeded": 7})),
+    ]);
+    assert_eq!(by_device["rows"], rows);
+    let rest = sums("", 5, json!({"failed": 2, "unknown_device": 3}));
+    assert_eq!(by_device["other"], rest);
+    let day = "/by?dimension=device&from=2026-03-02T00:00:00Z&to=2026-03-03T00:00:00Z";
+    let by_device = usage(&installation, &own.key, day).await;
+    let rows = json!([sums("toy-1", 4, json!({"succeeded": 4}))]);
+    assert_eq!(
+        (&by_device["rows"], &by_device["other"]),
+        (&rows, &Value::Null)
+    );
+    let by_npc = usage(&installation, &own.key, "/by?dimension=npc").await;
+    assert_eq!(by_npc["rows"], json!([]));
+}
+
+#[tokio::test]
+async fn keys_of_a_day_are_bounded_and_the_rest_is_summed() {
+    let installation = Installation::start().await;
+    let own = installation.new_org("Toys").await;
+    let day = "2026-03-01T12:00:00Z";
+    let names: Vec<String> = (0..600).map(|number| format!("toy-{number:03}")).collect();
+    let calls: Vec<_> = names.iter().map(|name| (&**name, "succeeded", 1)).collect();
+    count_calls(&installation, &own, day, &calls[..400]).await;
+    count_calls(&installation, &own, day, &calls).await;
+    count_calls(
+        &installation,
+        &own,
+        day,
+        &[("toy-999", "succeeded", 9), ("toy-000", "offline", 1)],
+    )
+    .await;
+    let range = "from=2026-03-01T00:00:00Z&to=2026-03-02T00:00:00Z&limit=200";
+    let by_device = usage(
+        &installation,
+        &own.key,
+        &format!("/by?dimension=device&{range}"),
+    )
+    .await;
+    assert_eq!(by_device["rows"][0]["key"], "toy-000");
+    assert_eq!(by_device["rows"][0]["calls"], 3);
+    // 400 devices with two calls and 100 with one have rows; 200 of the former are listed.
+    assert_eq!(by_device["other"]["calls"], 400 + 100 + 100 + 9);
 }

@@ -52,7 +52,9 @@ impl Attempt {
         gateway: &Gateway,
         notifications: Option<mpsc::Sender<Notification>>,
     ) -> Result<Answer, BusError> {
-        let in_flight = gateway.metrics.begin_call(self.device.org);
+        let in_flight = gateway
+            .metrics
+            .begin_call(&self.device, &self.request.service);
         let answer = match self.send(gateway, notifications).await {
             Ok(answer) => answer,
             Err(error) => {

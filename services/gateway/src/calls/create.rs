@@ -128,7 +128,10 @@ impl Attempt {
     }
 
     fn too_large(&self, gateway: &Gateway) -> CallResponse {
-        gateway.metrics.begin_call(self.device.org).too_large();
+        gateway
+            .metrics
+            .begin_call(&self.device, &self.request.service)
+            .too_large();
         let limit = gateway.params_limit_bytes;
         let sent = self.request.bytes();
         CallResponse::params_too_large(

@@ -214,7 +214,10 @@ async fn reserve(
     let timeout = RESERVE_TIMEOUT.min(attempt.time_left());
     let reserved = with_timeout(timeout, gateway.store.reserve_call(key, &call)).await;
     if let Err(error) = &reserved {
-        gateway.metrics.begin_call(attempt.device.org).unavailable();
+        gateway
+            .metrics
+            .begin_call(&attempt.device, &attempt.request.service)
+            .unavailable();
         if error.is_unavailable() {
             // The reservation may have been committed although the response was lost.
             release(gateway, attempt, key).await;

@@ -162,7 +162,10 @@ pub(super) async fn accept(
             return Err(queue_full(&attempt, limit, "this organisation"));
         }
         Err(error) => {
-            gateway.metrics.begin_call(attempt.device.org).unavailable();
+            gateway
+                .metrics
+                .begin_call(&attempt.device, &attempt.request.service)
+                .unavailable();
             return Err(insert_failed(gateway, &attempt, mode, &error).await);
         }
     };
@@ -289,7 +292,7 @@ fn acquire_permits(gateway: &Gateway, attempt: &Attempt) -> Result<AsyncPermits,
         gateway.metrics.shed.inc(ShedReason::AsyncCalls);
         gateway
             .metrics
-            .begin_call(org)
+            .begin_call(&attempt.device, &attempt.request.service)
             .complete(Outcome::Overloaded);
         attempt.not_sent(exhausted.into())
     })

@@ -60,6 +60,10 @@ pub(crate) struct Param {
     pub(crate) value: Value,
     pub(crate) help: &'static str,
     pub(crate) is_required: bool,
+    /// The value if stdout is a terminal and none is given; empty if there is none.
+    pub(crate) on_terminal: &'static str,
+    /// The route that is used if it is given, of several without placeholders.
+    pub(crate) route: Option<usize>,
 }
 
 /// The type of a parameter.
@@ -222,7 +226,19 @@ impl Param {
             value,
             help,
             is_required: false,
+            on_terminal: "",
+            route: None,
         }
+    }
+
+    pub(super) const fn chooses(mut self, route: usize) -> Self {
+        self.route = Some(route);
+        self
+    }
+
+    pub(super) const fn on_terminal(mut self, value: &'static str) -> Self {
+        self.on_terminal = value;
+        self
     }
 
     /// A positional argument.

@@ -101,7 +101,10 @@ impl Operation {
         resource: &'static Resource,
         matches: &ArgMatches,
     ) -> Result<(String, String), Failure> {
-        for (path, placeholder) in self.paths() {
+        let params = self.params.iter();
+        let chosen = params.filter(|param| param.text_of(matches).is_some());
+        let first = chosen.filter_map(|param| param.route).next().unwrap_or(0);
+        for (path, placeholder) in self.paths().skip(first) {
             let Some(placeholder) = placeholder else {
                 return Ok((path.to_owned(), String::new()));
             };

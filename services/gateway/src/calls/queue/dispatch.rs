@@ -160,7 +160,9 @@ async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
         completion::requeue(gateway, shutdown, stored, backoff(number)).await;
         return false;
     };
-    let in_flight = gateway.metrics.begin_call(attempt.device.org);
+    let in_flight = gateway
+        .metrics
+        .begin_call(&attempt.device, &attempt.request.service);
     let answer = tokio::select! {
         answer = attempt.send(gateway, None) => answer,
         () = shutdown.stopping() => {

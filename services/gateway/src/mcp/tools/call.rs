@@ -325,7 +325,10 @@ pub(in crate::mcp) fn rate_limited(refused: RateLimited) -> ErrorData {
 fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
     let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
     (sent > limit).then(|| {
-        gateway.metrics.begin_call(attempt.device.org).too_large();
+        gateway
+            .metrics
+            .begin_call(&attempt.device, &attempt.request.service)
+            .too_large();
         let detail = format!("The arguments have {sent} bytes; the limit is {limit}.");
         result::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
     })

@@ -239,7 +239,7 @@ pub(crate) static USAGE: Resource = Resource {
     noun: "usage",
     about: "Shows the calls, turns, tokens and quotas of the organisation as JSON",
     operations: &[Operation::show(
-        &["GET /v1/usage"],
+        &["GET /v1/usage", "GET /v1/usage/by"],
         "Shows the calls, turns, tokens and quotas of the organisation as JSON",
     )
     .named("")
@@ -250,13 +250,45 @@ pub(crate) static USAGE: Resource = Resource {
         ),
         Param::time("to", "End of the period, given as the start. Default: now"),
         Param::of(
+            "by",
+            "dimension",
+            Value::Choice(&["device", "service", "npc"]),
+            "Sums of each device, service or NPC, instead of hours or days",
+        )
+        .chooses(1),
+        Param::text(
+            "limit",
+            "limit",
+            "COUNT",
+            "With --by: the maximum number of sums. Default: 50",
+        ),
+        Param::of(
             "granularity",
             "granularity",
             Value::Choice(&["day", "hour"]),
             "Length of a period. Default: day",
         ),
     ])
-    .examples(&["-o table", "--from 7d", "--from 2026-01-01 --to 2026-02-01 --granularity day"])],
+    .examples(&[
+        "-o table",
+        "--from 7d",
+        "--from 2026-01-01 --to 2026-02-01 --granularity day",
+        "--by device --limit 20",
+    ])],
+    ..Resource::NONE
+};
+
+pub(crate) static NODES: Resource = Resource {
+    name: "nodes",
+    noun: "a node",
+    about: "Shows the nodes of the installation, with the operator's key",
+    operations: &[Operation::show(
+        &["GET /v1/nodes"],
+        "Shows the nodes of the installation and their states as JSON",
+    )
+    .named("list")
+    .examples(&["", "-o table"])],
+    is_for_operators: true,
     ..Resource::NONE
 };
 
