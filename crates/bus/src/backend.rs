@@ -140,6 +140,12 @@ pub(crate) trait Directory: Send + Sync + 'static {
     /// How long the lease of each of these nodes lasts; zero for a node without one.
     fn leases<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<(NodeId, Duration)>>;
 
+    /// Publishes what other nodes see of this one, for as long as a lease lasts.
+    fn publish_status(&self, status: Bytes) -> BackendFuture<'_, ()>;
+
+    /// All nodes that have a lease, in any order, with what they published.
+    fn nodes(&self) -> BackendFuture<'_, Vec<(NodeId, Option<Bytes>)>>;
+
     /// Removes the entries of a node whose lease has ended. Returns those that were removed until
     /// something failed; the rest is left to the next attempt.
     fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>>;

@@ -24,6 +24,7 @@ mod redis;
 mod rpc;
 #[cfg(test)]
 mod simulation;
+mod status;
 mod trace;
 mod transport;
 mod turns;
@@ -46,6 +47,7 @@ pub use rpc::{
     Answer, Call, CancelKey, ConnectionOwner, InboundCall, LiveConnection, Notification,
     NotificationKind, ReplyTo,
 };
+pub use status::{NodeCheck, NodeStatus, STATUS_INTERVAL};
 pub use trace::ServerSpan;
 pub use transport::Text;
 pub use turns::{

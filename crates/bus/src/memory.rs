@@ -303,6 +303,19 @@ impl Directory for Member {
         })
     }
 
+    fn publish_status(&self, status: Bytes) -> BackendFuture<'_, ()> {
+        self.with_state(|state| drop(state.statuses.insert(self.node.clone(), status)))
+    }
+
+    fn nodes(&self) -> BackendFuture<'_, Vec<(NodeId, Option<Bytes>)>> {
+        self.with_state(|state| {
+            let nodes = state.inboxes.keys();
+            nodes
+                .map(|node| (node.clone(), state.statuses.get(node).cloned()))
+                .collect()
+        })
+    }
+
     fn remove_dead<'a>(&'a self, _: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {
         Box::pin(ready(Ok(Vec::new())))
     }

@@ -47,8 +47,10 @@ pub struct Readiness {
 /// The response of `/readyz`.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    ready: bool,
-    draining: bool,
+    /// Whether the process is ready for requests.
+    pub ready: bool,
+    /// Whether it is shutting down.
+    pub draining: bool,
     dependencies: BTreeMap<&'static str, Dependency>,
 }
 
@@ -58,6 +60,14 @@ struct Dependency {
     required: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+}
+
+impl Report {
+    /// Returns the dependencies: name, whether it can be used, and why not.
+    pub fn dependencies(&self) -> impl Iterator<Item = (&'static str, bool, Option<&str>)> {
+        let dependencies = self.dependencies.iter();
+        dependencies.map(|(name, one)| (*name, one.ready, one.detail.as_deref()))
+    }
 }
 
 impl Readiness {

@@ -4,6 +4,7 @@ pub(crate) mod api_keys;
 pub(crate) mod audit_log;
 mod jwks;
 pub(crate) mod memories;
+mod nodes;
 pub(crate) mod npcs;
 pub(crate) mod orgs;
 mod pictures;
@@ -78,6 +79,7 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(tokens::revoke))
         .routes(routes!(audit_log::list))
         .routes(routes!(jwks::get))
+        .routes(routes!(nodes::list))
         .routes(routes!(usage::get))
         .routes(routes!(usage::by::get))
         .routes(routes!(templates::create, templates::list))

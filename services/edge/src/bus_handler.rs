@@ -117,6 +117,11 @@ impl ConnectionOwner for BusHandler {
         });
     }
 
+    fn connection_count(&self) -> usize {
+        let edge = self.0.upgrade();
+        edge.map_or(0, |edge| edge.connections.len())
+    }
+
     fn connections(&self) -> Vec<LiveConnection> {
         let Some(edge) = self.0.upgrade() else {
             return Vec::new();

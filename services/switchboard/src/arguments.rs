@@ -108,6 +108,7 @@ pub(crate) fn start_bus(
 pub(crate) fn connect_bus(config: BusConfig, process: &Process) -> Result<Bus, Failure> {
     let bus = start_bus(config, &process.registry, &process.stages.bus)?;
     watch_bus("redis", &bus, &process.readiness);
+    process.publish_status(&bus);
     Ok(bus)
 }
 

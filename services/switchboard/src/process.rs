@@ -7,13 +7,13 @@ use std::{
     io::IsTerminal as _,
     net::SocketAddr,
     process::ExitCode,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::Context as _;
 use axum::Router;
 use prometheus::{IntGauge, Opts, Registry};
-use switchboard_bus::Bus;
+use switchboard_bus::{Bus, NodeCheck, NodeStatus, STATUS_INTERVAL};
 use switchboard_edge::{self as edge, Listeners};
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
@@ -40,6 +40,8 @@ use crate::{
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for background stages to finish after serving has ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The maximum length of the published reason why something is unavailable, in characters.
+const MAX_DETAIL_CHARS: usize = 500;
 
 /// The stages of a process, in the order of their shutdown; cheap to clone.
 #[derive(Debug, Clone, Default)]
@@ -200,6 +202,40 @@ impl Process {
         };
         let started = edge::run(config, deps, &self.stages.serving);
         Ok(started.context("the edge cannot start")?)
+    }
+
+    /// Publishes the state of this node to the others, until it has left the bus.
+    pub(crate) fn publish_status(&self, bus: &Bus) {
+        let (bus, readiness, role) = (bus.clone(), self.readiness.clone(), self.service);
+        let (stage, admin) = (self.stages.bus.clone(), self.stages.admin.clone());
+        let unix_time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let started_at_ms = u64::try_from(unix_time.unwrap_or_default().as_millis()).ok();
+        self.stages.bus.spawn(async move {
+            loop {
+                let report = readiness.report(admin.is_draining());
+                let checks = report.dependencies().map(|(name, ok, detail)| NodeCheck {
+                    name: name.to_owned(),
+                    ok,
+                    detail: detail.map(|detail| detail.chars().take(MAX_DETAIL_CHARS).collect()),
+                });
+                let status = NodeStatus {
+                    role: Some(role.to_owned()),
+                    version: Some(env!("CARGO_PKG_VERSION").to_owned()),
+                    started_at_ms,
+                    draining: Some(report.draining),
+                    ready: Some(report.ready),
+                    checks: checks.collect(),
+                    ..NodeStatus::default()
+                };
+                if let Err(error) = bus.publish_status(status).await {
+                    tracing::debug!(%error, "the state of this node could not be published");
+                }
+                tokio::select! {
+                    () = stage.stopping() => return,
+                    () = tokio::time::sleep(STATUS_INTERVAL) => {}
+                }
+            }
+        });
     }
 
     /// Serves HTTP requests until draining begins.

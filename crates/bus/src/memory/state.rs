@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use bytes::Bytes;
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, DeviceRange, OrgId, TokenId},
     schema::Digest,
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) registrations: Registrations,
     /// Devices that were asked to move, until when callers wait for them.
     pub(super) moving: HashMap<DeviceKey, Instant>,
+    /// What nodes published of themselves.
+    pub(super) statuses: HashMap<NodeId, Bytes>,
     /// Nodes that accept devices.
     pub(super) edges: HashSet<NodeId>,
     last_epoch: u64,
@@ -181,6 +184,7 @@ impl State {
     /// Removes a node with all of its entries.
     pub(super) fn leave(&mut self, node: &NodeId) {
         self.close_inbox(node);
+        self.statuses.remove(node);
         let mut removed = Vec::new();
         let registrations = &mut self.registrations;
         self.directory.retain(|org, devices| {

@@ -36,6 +36,7 @@ fn redis_keys_and_channels_keep_their_names() {
         format!("registrations-lost {}", single.lagged_channel()),
         format!("nodes {}", single.nodes()),
         format!("services {}", single.node_services(&node)),
+        format!("status {}", single.node_status(&node)),
         format!("services-of-org {}", single.registrations(org)),
         format!("count-lock {}", single.count_lock()),
         format!("count {}", single.device_count()),

@@ -24,6 +24,19 @@ use crate::{
 /// Entries that are read in one round trip.
 const SCAN_BATCH: usize = 512;
 
+/// Nodes that are listed.
+const MAX_NODES: isize = 1_000;
+
+/// The bounds of a range in a sorted set.
+fn lexical(range: DeviceRange<'_>) -> (String, String) {
+    let mark = if range.includes_start() { '[' } else { '(' };
+    let from = match range.start() {
+        "" => "-".to_owned(),
+        start => format!("{mark}{start}"),
+    };
+    (from, format!("({}", range.end()))
+}
+
 fn parse_entry(entry: &str) -> Option<Presence> {
     let mut parts = entry.split(' ');
     let epoch = Epoch(parts.next()?.parse().ok()?);
@@ -204,6 +217,43 @@ impl Directory for RedisClient {
 
     fn leases<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<(NodeId, Duration)>> {
         self.timed(Command::Lookup, self.read_leases(nodes.to_vec()))
+    }
+
+    fn publish_status(&self, status: Bytes) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let name = self.keys.node_status(&self.node);
+            let mut set = redis::cmd("SET");
+            set.arg(&name).arg(&status[..]).arg("PX").arg(LEASE_MS);
+            self.query(&name, &set).await
+        })
+    }
+
+    fn nodes(&self) -> BackendFuture<'_, Vec<(NodeId, Option<Bytes>)>> {
+        Box::pin(async move {
+            let nodes = self.keys.nodes();
+            let named = Cmd::zrange(&nodes, 0, MAX_NODES - 1);
+            let named: Vec<String> = self.query(&nodes, &named).await?;
+            let named = named.iter().map(|node| NodeId::from(node.as_str()));
+            let leases = self.read_leases(named.collect()).await?;
+            let live: Vec<NodeId> = leases
+                .into_iter()
+                .filter(|(_, left)| !left.is_zero())
+                .map(|(node, _)| node)
+                .collect();
+            let mut read = CommandGroup::default();
+            for node in &live {
+                let name = self.keys.node_status(node);
+                read.add(&name, Cmd::get(&name));
+            }
+            let statuses = self.query_all(read).await?;
+            let statuses: Vec<Option<Vec<u8>>> = statuses
+                .into_iter()
+                .map(redis::from_redis_value)
+                .collect::<Result<_, _>>()
+                .map_err(RedisError::from)?;
+            let statuses = statuses.into_iter().map(|status| status.map(Bytes::from));
+            Ok(live.into_iter().zip(statuses).collect())
+        })
     }
 
     fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {

@@ -127,6 +127,11 @@ impl Keys {
         self.key(format_args!("node:{node}:services"))
     }
 
+    /// String: what a node published of itself, as JSON; expires with a lease.
+    pub(super) fn node_status(&self, node: &NodeId) -> String {
+        self.key(format_args!("node:{node}:status"))
+    }
+
     /// String: the node that counts the directory; expires when another node may count.
     pub(super) fn count_lock(&self) -> String {
         self.key("{figures}:counting")

@@ -65,6 +65,11 @@ pub trait ConnectionOwner: Send + Sync + 'static {
     /// All live connections that have an entry in the directory, or should have one. They are
     /// entered again after a reconnect.
     fn connections(&self) -> Vec<LiveConnection>;
+
+    /// The number of devices that are connected.
+    fn connection_count(&self) -> usize {
+        self.connections().len()
+    }
 }
 
 /// A live connection, as its owner knows it.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::cmd;
-use switchboard_bus::{Bus, DisconnectReason, Epoch, Presence};
+use switchboard_bus::{Bus, DisconnectReason, Epoch, NodeCheck, NodeStatus, Presence};
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, DeviceRange},
     outcome::Outcome,
@@ -358,6 +358,39 @@ async fn i8_device_that_left_a_node_is_called_while_that_stands_still() {
         let outcome = call(&caller, &lamp).await.unwrap().outcome;
         assert_eq!(outcome, Outcome::Succeeded);
         assert_eq!(next.delivered().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nodes_are_listed_with_what_they_publish() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = system.start_with_edge("caller").await;
+        edge.connect(&device("toy-1")).await;
+        let status = NodeStatus {
+            role: Some("edge".to_owned()),
+            draining: Some(false),
+            ready: Some(true),
+            checks: vec![NodeCheck {
+                name: "redis".to_owned(),
+                ok: true,
+                detail: None,
+            }],
+            ..NodeStatus::default()
+        };
+        edge.bus.publish_status(status.clone()).await.unwrap();
+        let nodes = caller.nodes().await.unwrap();
+        let published: Vec<_> = nodes.iter().map(|(_, status)| status.clone()).collect();
+        let expected = NodeStatus {
+            devices: Some(1),
+            ..status
+        };
+        assert_eq!(published, [None, Some(expected)]);
+        assert!(nodes[1].0.as_str().starts_with("edge"), "{nodes:?}");
+        edge.shutdown.stop();
+        assert!(edge.shutdown.finished(EVENT_TIMEOUT).await);
+        let left = caller.nodes().await.unwrap();
+        assert_eq!(left.len(), 1, "{left:?}");
     })
     .await;
 }

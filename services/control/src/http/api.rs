@@ -33,6 +33,10 @@ const TAGS: &[(&str, &str)] = &[
         "Organisations",
         "The owners of devices and settings, and their usage. The operator creates organisations.",
     ),
+    (
+        "Nodes",
+        "The processes of the installation, for its operator.",
+    ),
     ("API keys", "The credentials of an organisation's backends."),
     ("Tokens", "Temporary credentials of devices and clients."),
     (
@@ -76,6 +80,7 @@ const TAGS: &[(&str, &str)] = &[
 /// The problems that not every route has.
 const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::OperatorOnly,
+    ProblemKind::BusUnavailable,
     ProblemKind::InvalidPartNumber,
     ProblemKind::ScopeNotHeld,
     ProblemKind::LastAdminKey,

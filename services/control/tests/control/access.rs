@@ -4,7 +4,8 @@ use std::{num::NonZeroU32, time::Duration};
 
 use http::{Extensions, HeaderMap, Method, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::json;
+use serde_json::{Value, json};
+use switchboard_bus::{NodeCheck, NodeStatus};
 use switchboard_control::{Config, bootstrap};
 use switchboard_identity::{ApiKeySecret, Credential};
 use switchboard_protocol::{id::ApiKeyId, token::Scope};
@@ -234,4 +235,100 @@ async fn access_token_has_its_subject() {
         caller.require(Scope::Call).unwrap_err().status(),
         StatusCode::FORBIDDEN
     );
+}
+
+#[tokio::test]
+async fn tokens_are_listed_newest_first() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let issue = async |subject: &str, scopes: Value| {
+        let request = json!({"subject": subject, "scopes": scopes});
+        let issued = installation.send(Method::POST, "/v1/tokens", Some(&org.key), Some(request));
+        let (status, issued) = issued.await;
+        assert_eq!(status, StatusCode::CREATED, "{issued}");
+        issued["token_id"].clone()
+    };
+    let first = issue("device:toy-1", json!(["device"])).await;
+    let second = issue("client:app", json!(["read"])).await;
+    let third = issue("device:toy-1", json!(["device"])).await;
+    let list = async |query: &str| {
+        let path = format!("/v1/tokens{query}");
+        installation
+            .send(Method::GET, &path, Some(&org.key), None)
+            .await
+            .1
+    };
+    let ids = |page: &Value| {
+        let tokens = page["tokens"].as_array().unwrap().iter();
+        tokens
+            .map(|token| token["token_id"].clone())
+            .collect::<Vec<_>>()
+    };
+    let page = list("?limit=2").await;
+    assert_eq!(ids(&page), [third.clone(), second]);
+    let cursor = page["next_cursor"].as_str().unwrap();
+    let rest = list(&format!("?limit=2&cursor={cursor}")).await;
+    assert_eq!(
+        (ids(&rest), &rest["next_cursor"]),
+        (vec![first.clone()], &Value::Null)
+    );
+    let path = format!("/v1/tokens/{}", first.as_str().unwrap());
+    installation
+        .send(Method::DELETE, &path, Some(&org.key), None)
+        .await;
+    let of_device = list("?subject=device:toy-1").await;
+    assert_eq!(ids(&of_device), [third, first]);
+    let tokens = &of_device["tokens"];
+    assert_eq!(tokens[0]["scopes"], json!(["device"]));
+    assert_eq!(tokens[0]["revoked_at"], Value::Null);
+    assert!(tokens[1]["revoked_at"].is_string(), "{tokens}");
+    let other = installation.new_org("Games").await;
+    let theirs = installation
+        .send(Method::GET, "/v1/tokens", Some(&other.key), None)
+        .await;
+    assert_eq!(theirs.1["tokens"], json!([]));
+}
+
+#[tokio::test]
+async fn nodes_are_listed_for_the_operator() {
+    let installation = Installation::start().await;
+    let status = NodeStatus {
+        role: Some("edge".to_owned()),
+        version: Some("0.2.0".to_owned()),
+        started_at_ms: Some(1_767_323_045_000),
+        draining: Some(false),
+        ready: Some(false),
+        checks: vec![NodeCheck {
+            name: "trust".to_owned(),
+            ok: false,
+            detail: Some("no keys".to_owned()),
+        }],
+        ..NodeStatus::default()
+    };
+    let list = async || {
+        let nodes = installation.send(Method::GET, "/v1/nodes", Some(OPERATOR_KEY), None);
+        let (status, nodes) = nodes.await;
+        assert_eq!(status, StatusCode::OK, "{nodes}");
+        nodes["nodes"].clone()
+    };
+    let silent = list().await;
+    assert_eq!(
+        (&silent[0]["role"], &silent[0]["ready"]),
+        (&Value::Null, &Value::Null)
+    );
+    installation.bus.publish_status(status).await.unwrap();
+    let nodes = list().await;
+    assert_eq!(nodes[0]["id"], silent[0]["id"]);
+    assert_eq!(nodes[0]["started_at"], "2026-01-02T03:04:05Z");
+    assert_eq!(
+        (&nodes[0]["role"], &nodes[0]["ready"], &nodes[0]["devices"]),
+        (&json!("edge"), &json!(false), &Value::Null)
+    );
+    let check = json!({"name": "trust", "ok": false, "detail": "no keys"});
+    assert_eq!(nodes[0]["checks"], json!([check]));
+    let org = installation.new_org("Toys").await;
+    let refused = installation
+        .send(Method::GET, "/v1/nodes", Some(&org.key), None)
+        .await;
+    assert_eq!(refused.0, StatusCode::FORBIDDEN);
 }

@@ -273,6 +273,7 @@ fn serve(
     )
     .context("the bus does not start")?;
     arguments::watch_bus("bus", &bus, &process.readiness);
+    process.publish_status(&bus);
     arguments::watch_token_keys(&bus, &process.readiness);
     let deps = Deps {
         authenticator: process.with_auth_metrics(Authenticator::new(

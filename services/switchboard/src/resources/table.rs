@@ -5,14 +5,14 @@ mod characters;
 mod devices;
 
 pub(crate) use self::{
-    administration::{AUDIT, DELIVERIES, KEYS, ORG, ORGS, TOKENS, USAGE, WEBHOOKS},
+    administration::{AUDIT, DELIVERIES, KEYS, NODES, ORG, ORGS, TOKENS, USAGE, WEBHOOKS},
     characters::{MEMORIES, NPCS, PICTURES, SKILLS, TEMPLATES, VOICES},
     devices::{CALLS, DEVICES, RECORDINGS},
 };
 use super::Resource;
 
 /// All resources, in the order of the help.
-pub(crate) static ALL: [&Resource; 17] = [
+pub(crate) static ALL: [&Resource; 18] = [
     &DEVICES,
     &CALLS,
     &NPCS,
@@ -26,6 +26,7 @@ pub(crate) static ALL: [&Resource; 17] = [
     &TOKENS,
     &ORG,
     &ORGS,
+    &NODES,
     &WEBHOOKS,
     &DELIVERIES,
     &USAGE,

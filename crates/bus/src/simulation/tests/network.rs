@@ -479,6 +479,8 @@ impl Directory for Arc<Link> {
         services(org: OrgId, presence: &'a Presence) -> Option<Bytes>;
         entries() -> Vec<(DeviceKey, Epoch)>;
         is_moving(device: &'a DeviceKey) -> bool;
+        publish_status(status: Bytes) -> ();
+        nodes() -> Vec<(NodeId, Option<Bytes>)>;
         stats() -> Stats;
     }
 
