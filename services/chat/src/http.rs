@@ -202,7 +202,8 @@ async fn answer(
     // An answer over HTTP has no lease to lose.
     let (turn_end, stream_end) = match end {
         Some(AnswerEnd::Answered | AnswerEnd::LeaseLost) => {
-            (TurnEnd::Answered, StreamEnd::Complete)
+            let sources = sink.take_sources();
+            (TurnEnd::Answered, StreamEnd::Complete(sources))
         }
         Some(AnswerEnd::Failed) => (TurnEnd::Failed, StreamEnd::NoAnswer),
         None => (TurnEnd::Stopped, StreamEnd::TooSlow),

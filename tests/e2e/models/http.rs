@@ -191,6 +191,37 @@ async fn npc_answers_over_http_with_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answer_ends_with_its_sources() {
+    let mut fixture = ChatFixture::start(1, &[]).await;
+    let system = &fixture.system;
+    let text = "Replace the battery once a year.";
+    let book = system.book("Manual", text).await;
+    let bello = json!({"name": "Bello", "skills_book_ids": [book]});
+    let npc = system.npc(&bello, &[]).await;
+    let memory = "Anna replaces the battery in May.";
+    system.remind(&npc, "user:anna", memory).await;
+    let question = json!({"text": "When do I replace the battery?", "subject": "user:anna"});
+    let mut events = system.events(&npc, &question).await;
+    fixture.provider.next_request().await.reply("In May.").await;
+    events.expect_event("text").await;
+    let end = events.expect_event("end").await;
+    let sources = end["sources"].as_array().unwrap();
+    assert_eq!(sources.len(), 2, "{end}");
+    assert_eq!(
+        (&sources[0]["kind"], &sources[0]["title"]),
+        (&json!("memory"), &json!(memory))
+    );
+    assert_eq!(
+        (&sources[1]["kind"], &sources[1]["id"]),
+        (&json!("passage"), &json!(book))
+    );
+    for source in sources {
+        let score = source["score"].as_f64().unwrap();
+        assert!(score > 0.0 && score <= 1.0, "{end}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn client_disconnect_closes_provider_request() {
     let mut fixture = ChatFixture::start(1, &[]).await;
     let system = &fixture.system;

@@ -45,6 +45,7 @@ pub(crate) async fn answer(
     sink: &TurnSink<'_>,
 ) -> AnswerEnd {
     let retrieved = retrieval::retrieve(&chat.store, chat.embedder.as_ref(), context.message).await;
+    sink.set_sources(retrieved.sources());
     let new;
     let conversation = match context.conversation {
         Some(conversation) => conversation,

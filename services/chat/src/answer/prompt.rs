@@ -102,7 +102,7 @@ fn system(context: &Context<'_>, retrieved: &RetrievedContext, fence: &Fence) ->
         let memories: Vec<_> = retrieved
             .memories
             .iter()
-            .map(|memory| format!("- {memory}"))
+            .map(|memory| format!("- {}", memory.text))
             .collect();
         parts.push(format!(
             "What you remember that may matter now:\n{}",

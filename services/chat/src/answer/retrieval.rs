@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
 use switchboard_embeddings::QueryEmbedder;
 use switchboard_phrases::{Language, Phrase};
+use switchboard_protocol::id::{MemoryId, SkillsBookId};
 use switchboard_store::{
     BookFilter, MemoryFilter, MemoryQuery, Npc, Owner, QueryEmbedding, Store, StoreError,
 };
@@ -26,21 +28,71 @@ const MAX_BOOKS: u32 = 16;
 const MAX_CHUNKS: usize = 5;
 /// Bytes of a result.
 const MAX_RESULT_BYTES: usize = 1_200;
+/// Bytes of the title of a source.
+const MAX_TITLE_BYTES: usize = 120;
 
 /// The results, best first.
 #[derive(Debug, Default)]
 pub(crate) struct RetrievedContext {
-    pub(crate) memories: Vec<String>,
+    pub(crate) memories: Vec<RetrievedMemory>,
     pub(crate) chunks: Vec<Chunk>,
+}
+
+/// A memory.
+#[derive(Debug)]
+pub(crate) struct RetrievedMemory {
+    id: MemoryId,
+    pub(crate) text: String,
+    score: f64,
 }
 
 /// A part of a skills book.
 #[derive(Debug)]
 pub(crate) struct Chunk {
+    book_id: SkillsBookId,
     pub(crate) book: String,
     pub(crate) heading: String,
     pub(crate) text: String,
     score: f64,
+}
+
+/// What an answer is based on, as its caller sees it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Source {
+    /// `memory`, or `passage` of a skills book.
+    kind: &'static str,
+    /// The id of the memory or the book.
+    id: String,
+    /// The beginning of the memory; the book and the heading of the passage.
+    title: String,
+    /// How well it matches the message, from 0 to 1.
+    score: f64,
+}
+
+impl From<&RetrievedMemory> for Source {
+    fn from(memory: &RetrievedMemory) -> Self {
+        Self {
+            kind: "memory",
+            id: memory.id.to_string(),
+            title: clean_to(&memory.text, MAX_TITLE_BYTES),
+            score: memory.score,
+        }
+    }
+}
+
+impl From<&Chunk> for Source {
+    fn from(chunk: &Chunk) -> Self {
+        let title = match chunk.heading.as_str() {
+            "" => chunk.book.clone(),
+            heading => format!("{}: {heading}", chunk.book),
+        };
+        Self {
+            kind: "passage",
+            id: chunk.book_id.to_string(),
+            title: clean_to(&title, MAX_TITLE_BYTES),
+            score: chunk.score,
+        }
+    }
 }
 
 /// Searches the memories and books of the message's NPC. Empty while the database is unavailable.
@@ -79,11 +131,21 @@ async fn or_default_by<T: Default>(
 }
 
 impl RetrievedContext {
+    /// All results.
+    pub(crate) fn sources(&self) -> Vec<Source> {
+        let memories = self.memories.iter().map(Source::from);
+        memories
+            .chain(self.chunks.iter().map(Source::from))
+            .collect()
+    }
+
     /// An answer without a model: the best result with enough words of the question.
-    pub(crate) fn answer(&self, question: &str, language: Language) -> Option<String> {
+    pub(crate) fn answer(&self, question: &str, language: Language) -> Option<(String, Source)> {
         let mut memories = self.memories.iter();
-        if let Some(text) = memories.find(|text| overlap(question, text) >= MIN_OVERLAP) {
-            return Some(Phrase::MemoryQuote { text }.text(language).into_owned());
+        if let Some(memory) = memories.find(|one| overlap(question, &one.text) >= MIN_OVERLAP) {
+            let text = &*memory.text;
+            let quote = Phrase::MemoryQuote { text }.text(language).into_owned();
+            return Some((quote, memory.into()));
         }
         let score =
             |chunk: &Chunk| overlap(question, &format!("{}\n{}", chunk.heading, chunk.text));
@@ -92,7 +154,8 @@ impl RetrievedContext {
             .filter(|(score, _)| *score >= MIN_OVERLAP)
             .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
         let (book, text) = (&*best.book, &*best.text);
-        Some(Phrase::BookQuote { book, text }.text(language).into_owned())
+        let quote = Phrase::BookQuote { book, text }.text(language).into_owned();
+        Some((quote, best.into()))
     }
 }
 
@@ -111,7 +174,7 @@ async fn memories(
     npc: &Npc,
     message: &UserMessage,
     embedding: Option<&QueryEmbedding>,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<RetrievedMemory>, StoreError> {
     let filter = MemoryFilter {
         template: npc.settings.template,
         npc: Some(npc.id),
@@ -127,10 +190,12 @@ async fn memories(
     let found = store
         .search_memories(owner, &filter, query, SEARCH_LIMIT)
         .await?;
-    let texts = found
-        .iter()
-        .map(|found| clean_to(&found.memory.text, MAX_RESULT_BYTES));
-    Ok(texts.collect())
+    let memories = found.iter().map(|found| RetrievedMemory {
+        id: found.memory.id,
+        text: clean_to(&found.memory.text, MAX_RESULT_BYTES),
+        score: found.score,
+    });
+    Ok(memories.collect())
 }
 
 /// Subjects of memories about the sender; the empty one selects memories without a subject. A
@@ -169,6 +234,7 @@ async fn chunks(
         let found = store.search_skills_book(owner, book.id, question, embedding, SEARCH_LIMIT);
         let found = or_default_by(deadline, found).await;
         chunks.extend(found.into_iter().map(|chunk| Chunk {
+            book_id: book.id,
             book: book.name.clone(),
             heading: chunk.heading.unwrap_or_default(),
             text: clean_to(&chunk.text, MAX_RESULT_BYTES),

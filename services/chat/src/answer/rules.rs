@@ -66,7 +66,7 @@ pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'
         Some(Decision::Say(text)) => text,
         // What the words ask for is in the picture.
         Some(Decision::Nothing) if has_picture => return AnswerEnd::Answered,
-        Some(Decision::Nothing) => without_service(chat, context).await,
+        Some(Decision::Nothing) => without_service(chat, context, sink).await,
     };
     sink.send_text(&text);
     AnswerEnd::Answered
@@ -142,14 +142,15 @@ async fn call(
 }
 
 /// Answers from memories and skills books; else states what the devices can do.
-async fn without_service(chat: &Chat, context: &Context<'_>) -> String {
+async fn without_service(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'_>) -> String {
     let message = context.message;
     let language = message.language;
     if message.may_become_memory() && salience::note(&message.text).is_some() {
         return Phrase::MemoryNoted.text(language).into_owned();
     }
     let retrieved = retrieval::retrieve(&chat.store, chat.embedder.as_ref(), message).await;
-    if let Some(answer) = retrieved.answer(&message.text, language) {
+    if let Some((answer, source)) = retrieved.answer(&message.text, language) {
+        sink.set_sources(vec![source]);
         return answer;
     }
     sentences::join(language, Phrase::NotUnderstood, &abilities(context))

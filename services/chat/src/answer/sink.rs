@@ -9,6 +9,7 @@ use switchboard_phrases::{Language, Phrase};
 use switchboard_tools::text::StreamCleaner;
 
 use crate::{
+    answer::retrieval::Source,
     conversation::model::{Exchange, ToolCallRecord},
     http::channel::{SseSender, StreamItem},
 };
@@ -25,6 +26,8 @@ struct Draft {
     has_sent: bool,
     /// Whether the next text starts on a new line.
     starts_paragraph: bool,
+    /// What the answer is based on, for a caller.
+    sources: Vec<Source>,
     /// Whether a service was called, or is being called.
     has_side_effects: bool,
     cleaner: StreamCleaner,
@@ -68,6 +71,7 @@ impl<'a> TurnSink<'a> {
                 exchange,
                 has_sent: false,
                 starts_paragraph: false,
+                sources: Vec::new(),
                 has_side_effects: false,
                 cleaner: StreamCleaner::default(),
             }),
@@ -163,6 +167,16 @@ impl<'a> TurnSink<'a> {
         if let Destination::Caller(sender) = self.destination {
             sender.send(StreamItem::Call(call.clone()));
         }
+    }
+
+    /// Sets what the answer is based on.
+    pub(crate) fn set_sources(&self, sources: Vec<Source>) {
+        self.draft.lock().sources = sources;
+    }
+
+    /// Takes what the answer is based on.
+    pub(crate) fn take_sources(&self) -> Vec<Source> {
+        mem::take(&mut self.draft.lock().sources)
     }
 
     /// Whether the reply so far has any text.

@@ -14,15 +14,19 @@ use switchboard_protocol::id::{ConversationId, DeviceId};
 use switchboard_runtime::problem::{Problem, ProblemKind};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::http::channel::{SseReceiver, StreamItem};
+use crate::{
+    answer::retrieval::Source,
+    http::channel::{SseReceiver, StreamItem},
+};
 
 /// Interval of keep-alive comments.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The end of an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum StreamEnd {
-    Complete,
+    /// With what the answer is based on.
+    Complete(Vec<Source>),
     /// An apology was sent.
     NoAnswer,
     TooSlow,
@@ -93,7 +97,7 @@ impl Events {
         } = self;
         // The answer has ended; there is nothing to stop.
         let _ = disconnect.disarm();
-        let end = *end.0.lock();
+        let end = end.0.lock().take();
         let problem = |kind, detail: &str| {
             let problem = Problem::new(kind, detail);
             let problem = problem.with("conversation_id", conversation);
@@ -102,9 +106,10 @@ impl Events {
                 .data(String::from_utf8_lossy(&problem.document()))
         };
         match end {
-            Some(StreamEnd::Complete) => Event::default()
-                .event("end")
-                .data(json!({"conversation_id": conversation}).to_string()),
+            Some(StreamEnd::Complete(sources)) => {
+                let data = json!({"conversation_id": conversation, "sources": sources});
+                Event::default().event("end").data(data.to_string())
+            }
             Some(StreamEnd::NoAnswer) => problem(
                 ProblemKind::NoAnswer,
                 "There is no answer at the moment; the text before states why. A retry is safe unless a call came before.",
