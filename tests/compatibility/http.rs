@@ -114,18 +114,27 @@ fn routes_and_fields_are_unchanged() {
                 content(&document, &at, response, &mut lines);
             }
         }
-        lines.extend(problems(operation).map(|(status, kind)| format!("{name} {status} {kind}")));
+        lines.extend(
+            problems(&document, operation).map(|(status, kind)| format!("{name} {status} {kind}")),
+        );
     }
     snapshot::check("http.txt", lines);
 }
 
 /// The types of problems of an operation, with their status.
-fn problems(operation: &Value) -> impl Iterator<Item = (&String, &str)> {
+fn problems<'a>(
+    document: &'a Value,
+    operation: &'a Value,
+) -> impl Iterator<Item = (&'a String, &'a str)> {
     let responses = operation["responses"].as_object().into_iter().flatten();
-    responses.flat_map(|(status, response)| {
+    responses.flat_map(move |(status, response)| {
         let schema = &response["content"]["application/problem+json"]["schema"];
-        let kinds = schema["allOf"][1]["properties"]["type"]["enum"].as_array();
-        let kinds = kinds.into_iter().flatten().filter_map(Value::as_str);
+        let schemas = match schema["oneOf"].as_array() {
+            Some(all) => all.as_slice(),
+            None => std::slice::from_ref(schema),
+        };
+        let kinds = schemas.iter().map(|one| resolved(document, one));
+        let kinds = kinds.filter_map(|one| one["properties"]["type"]["const"].as_str());
         kinds.map(move |kind| (status, kind))
     })
 }
@@ -182,7 +191,7 @@ fn problem_types_and_titles_are_unchanged() {
     let operations = operations(&document);
     let kinds = operations
         .iter()
-        .flat_map(|(_, operation)| problems(operation));
+        .flat_map(|(_, operation)| problems(&document, operation));
     for (status, kind) in kinds {
         let slug = kind.trim_start_matches("/problems/");
         assert!(

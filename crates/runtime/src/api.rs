@@ -56,6 +56,8 @@ impl Document {
                 "The operator key of the installation."},
         });
         operation::finish(&mut document, kinds);
+        let problems = problems::schemas(&document);
+        extend(&mut document["components"]["schemas"], problems);
         Self(document)
     }
 

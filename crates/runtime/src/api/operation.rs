@@ -173,18 +173,24 @@ fn response(status: u16, kinds: &[ProblemKind]) -> Value {
         .iter()
         .map(|kind| format!("- `{}`: {}", kind.slug(), kind.when()))
         .collect();
-    let types: Vec<_> = kinds
+    let mut names: Vec<_> = kinds
         .iter()
-        .map(|kind| format!("/problems/{}", kind.slug()))
+        .map(|kind| problems::schema_name(*kind))
         .collect();
+    // Kinds that share a type differ in their title only.
+    names.sort_unstable();
+    names.dedup();
+    let mut schemas: Vec<_> = names
+        .iter()
+        .map(|name| json!({"$ref": format!("#/components/schemas/{name}")}))
+        .collect();
+    let schema = match schemas.len() {
+        1 => schemas.remove(0),
+        _ => json!({"oneOf": schemas}),
+    };
     let mut response = json!({
         "description": lines.join("\n"),
-        "content": {"application/problem+json": {"schema": {
-            "allOf": [
-                {"$ref": "#/components/schemas/Problem"},
-                {"type": "object", "properties": {"type": {"enum": types}, "status": {"const": status}}},
-            ],
-        }}},
+        "content": {"application/problem+json": {"schema": schema}},
     });
     let header = match status {
         401 => ("WWW-Authenticate", "The authentication scheme (RFC 6750)."),

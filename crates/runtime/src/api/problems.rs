@@ -1,6 +1,6 @@
 //! Problem kinds that every route of a kind can return, and the schema of a problem document.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::problem::ProblemKind;
 
@@ -63,11 +63,58 @@ pub(super) const CONDITIONAL: &[ProblemKind] = &[
 /// Kinds that any route can name.
 pub(super) const NAMED: &[ProblemKind] = &[ProblemKind::NotFound];
 
+/// The name of the schema of a kind. Kinds with the same type and status share one.
+pub(super) fn schema_name(kind: ProblemKind) -> String {
+    let words = kind.slug().split('_');
+    let words = words.map(|word| {
+        let (first, rest) = word.split_at_checked(1).unwrap_or((word, ""));
+        first.to_ascii_uppercase() + rest
+    });
+    let name: String = words.collect();
+    let others = ProblemKind::ALL.iter();
+    let mut others = others.filter(|other| other.slug() == kind.slug());
+    let has_statuses = others.any(|other| other.status() != kind.status());
+    let status = if has_statuses {
+        kind.status().as_str().to_owned()
+    } else {
+        String::new()
+    };
+    format!("{name}{status}Problem")
+}
+
+/// The schema of each kind that an operation names.
+pub(super) fn schemas(document: &Value) -> Map<String, Value> {
+    let text = document["paths"].to_string();
+    let named = ProblemKind::ALL
+        .iter()
+        .map(|kind| (schema_name(*kind), *kind));
+    let named = named.filter(|(name, _)| text.contains(&format!("/schemas/{name}\"")));
+    named.map(|(name, kind)| (name, schema_of(kind))).collect()
+}
+
+/// A problem document of one kind.
+fn schema_of(kind: ProblemKind) -> Value {
+    let mut schema = schema();
+    let slug = format!("/problems/{}", kind.slug());
+    let status = kind.status().as_u16();
+    schema["description"] = format!("{} ({status}): {}.", kind.title(), kind.when()).into();
+    let members = &mut schema["properties"];
+    members["type"] = json!({
+        "type": "string", "const": slug, "examples": [slug],
+        "description": members["type"]["description"],
+    });
+    members["status"] = json!({
+        "type": "integer", "const": status, "examples": [status],
+        "description": members["status"]["description"],
+    });
+    schema
+}
+
 /// Schema of a problem document.
 pub(super) fn schema() -> Value {
     let text = |description: &str, max_length: u16, example: &str| json!({"type": "string", "description": description, "maxLength": max_length, "examples": [example]});
     json!({
-        "type": "object",
+        "type": "object", "additionalProperties": true,
         "description": "A problem document (RFC 9457). Some types have further members.",
         "required": ["type", "title", "status", "detail"],
         "properties": {

@@ -62,6 +62,7 @@ fn rewrite(schema: &mut Value) {
             }
             if is_schema {
                 bound(members);
+                open(members);
             }
             for value in members.values_mut() {
                 rewrite(value);
@@ -92,6 +93,20 @@ fn bound(members: &mut Map<String, Value>) {
     };
     members.entry("minimum").or_insert(json!(0));
     members.entry("maximum").or_insert(max);
+}
+
+/// States that an object without defined members has any: generators of clients take it for an empty one
+/// otherwise.
+fn open(members: &mut Map<String, Value>) {
+    let is_object = match &members.get("type") {
+        Some(Value::Array(types)) => types.contains(&json!("object")),
+        Some(only) => *only == "object",
+        None => false,
+    };
+    if is_object && !members.contains_key("properties") {
+        let values = members.entry("additionalProperties");
+        values.or_insert(true.into());
+    }
 }
 
 /// Returns the name of the schema that `$ref` points to.
