@@ -45,6 +45,7 @@ mod results;
 mod rolling;
 mod runbooks;
 mod secrets;
+mod sign_in_code;
 mod skills;
 mod speech;
 mod stdio;

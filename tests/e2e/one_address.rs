@@ -2,6 +2,7 @@
 
 pub mod fake_service;
 mod forwarding;
+mod sessions;
 
 use std::time::Duration;
 

@@ -13,10 +13,8 @@ use switchboard_runtime::{
 use switchboard_store::{Store, StoreError};
 
 use crate::{
-    ApiKeySecret, Caller, Checksum, Credential,
-    key_cache::{KeyCache, KeyHash},
-    problems,
-    quotas::Quotas,
+    ApiKeySecret, Caller, Checksum, Credential, Holder, KeyHash, Sessions, key_cache::KeyCache,
+    problems, quotas::Quotas, session::SentSession,
 };
 
 /// Authenticates callers; cheap to clone.
@@ -25,13 +23,14 @@ use crate::{
 /// and cached for 3 s, then looked up in the background while it is in use: a revoked key is rejected
 /// within 5 s. While the database is unavailable, a key that was valid within the last 5 minutes remains
 /// valid. An access token is verified by its signature, its expiry and the revocations received
-/// over the bus.
+/// over the bus. A session is a request with its key, on routes that accept sessions.
 #[derive(Clone)]
 pub struct Authenticator {
     pub(crate) keys: KeyCache,
     pub(crate) bus: Bus,
     failures: Option<IntCounterVec>,
     quotas: Quotas,
+    pub(crate) sessions: Sessions,
 }
 
 /// A credential as received, distinguished by its form.
@@ -47,6 +46,7 @@ impl Authenticator {
     pub fn new(store: Store, bus: Bus, budgets: &Budgets) -> Self {
         Self {
             quotas: Quotas::new(store.clone(), bus.clone()),
+            sessions: Sessions::new(store.clone()),
             keys: KeyCache::new(store, budgets),
             bus,
             failures: None,
@@ -79,7 +79,7 @@ impl Authenticator {
         })
     }
 
-    /// Authenticates the caller of the `Authorization` header. From then on the request with these
+    /// Authenticates the caller of the `Authorization` header, or else of its session. From then on the request with these
     /// extensions is charged to the caller's organisation.
     ///
     /// # Errors
@@ -100,8 +100,46 @@ impl Authenticator {
     /// that another service authenticates: one without a valid credential stays charged to its address,
     /// and is not counted as a failure.
     pub async fn charge(&self, headers: &HeaderMap, extensions: &Extensions) {
-        if let Ok(caller) = self.verify(headers, extensions).await {
+        let verified = if headers.contains_key(header::AUTHORIZATION) {
+            self.verify(headers, extensions).await
+        } else {
+            // Boxed: the future of every forwarded request contains it.
+            match Box::pin(self.sessions.of_forwarded(headers)).await {
+                Some(session) => self.verify_holder(session.holder(), extensions).await,
+                None => return,
+            }
+        };
+        if let Ok(caller) = verified {
             authenticated(extensions, Owner::Org(caller.org.uuid()));
+        }
+    }
+
+    /// Authenticates a key that begins a session. From then on the request with these extensions is
+    /// charged to its organisation.
+    ///
+    /// # Errors
+    /// As [`Self::authenticate`].
+    pub async fn sign_in(
+        &self,
+        secret: &ApiKeySecret,
+        extensions: &Extensions,
+    ) -> Result<Caller, Problem> {
+        let found = self.authenticate_key(secret, caller(extensions)).await;
+        let caller = found.inspect_err(|problem| self.count(problem))?;
+        authenticated(extensions, Owner::Org(caller.org.uuid()));
+        Ok(caller)
+    }
+
+    /// When the access token in the `Authorization` header expires, in Unix seconds. `None` for any
+    /// other credential.
+    #[must_use]
+    pub fn token_expiry(&self, headers: &HeaderMap) -> Option<u64> {
+        match parse_credential(headers) {
+            Ok(ParsedCredential::Token(token)) => {
+                let verified = self.bus.verify(token).ok()?;
+                Some(verified.expires_at)
+            }
+            _ => None,
         }
     }
 
@@ -110,11 +148,26 @@ impl Authenticator {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<Caller, Problem> {
+        if let Some(SentSession(sent)) = extensions.get() {
+            let session = sent.map_err(|refusal| refusal.problem())?;
+            return self.verify_holder(session.holder(), extensions).await;
+        }
         match parse_credential(headers)? {
             ParsedCredential::Key(secret) => {
                 self.authenticate_key(&secret, caller(extensions)).await
             }
             ParsedCredential::Token(token) => self.authenticate_token(token),
+        }
+    }
+
+    async fn verify_holder(
+        &self,
+        holder: Holder,
+        extensions: &Extensions,
+    ) -> Result<Caller, Problem> {
+        match holder {
+            Holder::ApiKey(key) => self.look_up(key, caller(extensions), || true).await,
+            Holder::Operator(_) => Err(problems::organisation_required()),
         }
     }
 
@@ -131,7 +184,15 @@ impl Authenticator {
         client: Owner,
     ) -> Result<Caller, Problem> {
         let may_exist = || secret.checksum() != Checksum::Wrong;
-        let key = KeyHash::of(secret);
+        self.look_up(KeyHash::of(secret), client, may_exist).await
+    }
+
+    async fn look_up(
+        &self,
+        key: KeyHash,
+        client: Owner,
+        may_exist: impl FnOnce() -> bool,
+    ) -> Result<Caller, Problem> {
         match self.keys.lookup(key, client, may_exist).await {
             Ok(Some(caller)) if self.bus.is_suspended(caller.org) => Err(problems::org_suspended()),
             Ok(Some(caller)) => Ok(caller),

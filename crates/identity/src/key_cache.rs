@@ -14,7 +14,7 @@ use switchboard_runtime::{
 };
 use switchboard_store::{ApiKey, Store, StoreError};
 
-use crate::{ApiKeySecret, Caller, Credential};
+use crate::{Caller, Credential, KeyHash};
 
 /// How long a valid key is cached before it is looked up again.
 const VALID_TTL: Duration = Duration::from_secs(3);
@@ -65,16 +65,6 @@ impl CachedKey {
     fn is_expired(&self) -> bool {
         let now = i64::try_from(unix_time().as_millis()).unwrap_or(i64::MAX);
         self.expires_at_ms.is_some_and(|at| at <= now)
-    }
-}
-
-/// What identifies a key: the SHA-256 of its secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct KeyHash([u8; 32]);
-
-impl KeyHash {
-    pub(crate) fn of(secret: &ApiKeySecret) -> Self {
-        Self(secret.hash())
     }
 }
 

@@ -1,4 +1,4 @@
-//! Authentication of HTTP callers by API key or access token, and the quotas of their
+//! Authentication of HTTP callers by API key, access token or session, and the quotas of their
 //! organisations, the same for all services.
 //! Invariant: secrets do not appear in responses or logs.
 
@@ -9,9 +9,16 @@ mod credential_check;
 mod key_cache;
 mod problems;
 mod quotas;
+mod seal;
+mod session;
 
 pub use api_key::{ApiKeySecret, Checksum};
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
 pub use credential_check::CredentialCheck;
 pub use quotas::{QuotaError, Quotas};
+pub use seal::Seal;
+pub use session::{
+    Holder, KeyHash, Session, Sessions, StartedSession, Transport, check_site, cleared_cookies,
+    set_cookie,
+};

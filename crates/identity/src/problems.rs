@@ -10,7 +10,7 @@ const BARE_CHALLENGE: &str = "Bearer";
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
 /// Kinds of problems for requests without a valid credential.
-const KINDS: [ProblemKind; 16] = [
+const KINDS: [ProblemKind; 19] = [
     ProblemKind::MissingCredentials,
     ProblemKind::UnknownApiKey,
     ProblemKind::CredentialsUnverifiable,
@@ -27,6 +27,9 @@ const KINDS: [ProblemKind; 16] = [
     ProblemKind::TokenLifetimeTooLong,
     ProblemKind::TokenIssuedInFuture,
     ProblemKind::OrgSuspended,
+    ProblemKind::SessionExpired,
+    ProblemKind::CrossSiteRequest,
+    ProblemKind::OrganisationRequired,
 ];
 
 /// Returns the slugs of all problems for requests without a valid credential.
@@ -103,6 +106,32 @@ pub(crate) fn org_suspended() -> Problem {
     Problem::new(
         ProblemKind::OrgSuspended,
         "The organisation of this credential is suspended; the operator of this installation can lift the suspension.",
+    )
+}
+
+/// 401: a cookie that is too old, or that this installation has not sealed.
+pub(crate) fn session_expired() -> Problem {
+    unauthorized(
+        ProblemKind::SessionExpired,
+        "The session has ended: it ends 12 hours after its sign-in, and after an hour without use. Sign in again.",
+        INVALID_TOKEN,
+    )
+}
+
+/// 403: a cookie that was not sent by the console.
+pub(crate) fn cross_site() -> Problem {
+    Problem::new(
+        ProblemKind::CrossSiteRequest,
+        "A session is for pages of this installation: with `Sec-Fetch-Site: same-origin` or its own \
+         `Origin`, and `X-Switchboard-Console: 1`. Programs send `Authorization: Bearer`.",
+    )
+}
+
+/// 403: a session of the operator, on a route of an organisation.
+pub(crate) fn organisation_required() -> Problem {
+    Problem::new(
+        ProblemKind::OrganisationRequired,
+        "The operator belongs to no organisation. Sign in with an API key of the organisation.",
     )
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 pub use acceptor::{serve, serve_with_metrics};
-pub use active_request::{authenticated, caller, peer_address, received_at};
+pub use active_request::{authenticated, caller, is_tls, peer_address, received_at};
 pub(crate) use body::{BodyTimeout, BodyTooLarge};
 pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};

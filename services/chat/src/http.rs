@@ -76,9 +76,9 @@ impl FromRequestParts<HttpState> for ChatCaller {
 
 pub(crate) fn router(state: HttpState) -> Router {
     let (routes, _) = routes().split_for_parts();
-    routes
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .with_state(state)
+    let routes = routes.method_not_allowed_fallback(problem::method_not_allowed);
+    let routes = state.authenticator.accept_sessions(routes);
+    routes.with_state(state)
 }
 
 /// Schemas that only parameters refer to.

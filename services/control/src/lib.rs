@@ -8,7 +8,6 @@ mod key_set;
 mod metrics;
 mod quotas;
 mod resources;
-mod seal;
 mod signing_keys;
 mod workers;
 
@@ -21,7 +20,7 @@ use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
-    budget::Budgets,
+    budget::{self, Budgets},
     problem::{self, Problem},
     quota::Limits,
     rate_limit::{self, TokenBuckets},
@@ -36,7 +35,7 @@ pub use http::api::document;
 use http::error::objects_not_configured;
 use metrics::RequestMetrics;
 pub use quotas::QuotaConfig;
-pub use resources::LARGER_BODIES;
+pub use resources::{LARGER_BODIES, SignInCode};
 pub use signing_keys::PublicKeys;
 pub use workers::{
     ingestion::{Format, read_confined},
@@ -60,6 +59,8 @@ pub struct Deps {
     pub budgets: Budgets,
     /// What the workers load for the routes: the same value for both, initially the default.
     pub public_keys: PublicKeys,
+    /// Begins a session without a key, if the process that prints it has one.
+    pub sign_in_code: Option<SignInCode>,
 }
 
 /// What handlers share.
@@ -79,6 +80,9 @@ struct Control {
     /// The rate of each organisation, whatever the number of its keys.
     rates: Arc<TokenBuckets<OrgId>>,
     providers: workers::voices::Providers,
+    sign_in_code: Option<SignInCode>,
+    /// Sign-ins of each address.
+    sign_ins: Arc<TokenBuckets<budget::Owner>>,
 }
 
 impl Control {
@@ -99,6 +103,8 @@ impl Control {
             responses: ResponseBudget::new(&deps.budgets),
             rates: Arc::new(TokenBuckets::new(rate, burst)),
             providers: workers::voices::Providers::new(config),
+            sign_in_code: deps.sign_in_code,
+            sign_ins: Arc::new(resources::session::rate()),
         })
     }
 
@@ -140,8 +146,12 @@ impl Control {
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
     let control = Arc::new(Control::new(config, deps.clone())?);
     start_workers(config, &deps, shutdown)?;
-    let rates = Arc::clone(&control.rates);
-    shutdown.spawn(rate_limit::sweep(move || rates.sweep(), shutdown.clone()));
+    let (rates, sign_ins) = (Arc::clone(&control.rates), Arc::clone(&control.sign_ins));
+    let sweep = move || {
+        rates.sweep();
+        sign_ins.sweep();
+    };
+    shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
     Ok(routes(control))
 }
 
@@ -157,7 +167,7 @@ pub fn router(config: &Config, deps: Deps) -> Result<Router, prometheus::Error> 
 
 fn routes(control: Arc<Control>) -> Router {
     let (routes, _) = resources::routes().split_for_parts();
-    routes
-        .method_not_allowed_fallback(problem::method_not_allowed)
-        .with_state(control)
+    let routes = routes.method_not_allowed_fallback(problem::method_not_allowed);
+    let routes = control.authenticator.accept_sessions(routes);
+    routes.with_state(control)
 }

@@ -9,6 +9,7 @@ pub(crate) mod npcs;
 pub(crate) mod orgs;
 mod pictures;
 mod recordings;
+pub(crate) mod session;
 pub(crate) mod skills_books;
 pub(crate) mod templates;
 pub(crate) mod tokens;
@@ -27,6 +28,8 @@ use utoipa_axum::{
 };
 
 use crate::Control;
+
+pub use session::SignInCode;
 
 /// How long a client may take to send a body that is larger than usual.
 const LARGER_BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -69,7 +72,10 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
     let parts = routes!(skills_books::upload_part)
         .layer(DefaultBodyLimit::max(skills_books::MAX_PART_BYTES));
     let voices = routes!(voices::create).layer(DefaultBodyLimit::max(voices::MAX_BYTES));
+    let sign_in = routes!(session::create, session::get, session::delete)
+        .layer(DefaultBodyLimit::max(session::MAX_BYTES));
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
+        .routes(sign_in)
         .routes(routes!(orgs::create, orgs::operator::list))
         .routes(routes!(orgs::operator::update))
         .routes(routes!(orgs::get, orgs::update))

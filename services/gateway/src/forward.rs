@@ -13,7 +13,7 @@ use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     api::Document,
     budget::{Budget, Kind},
-    http::{caller, peer_address},
+    http::{caller, is_tls, peer_address},
     metrics::{Counters, Group},
     outbound::{self, Client},
     problem::{self, Problem, ProblemKind},
@@ -69,7 +69,8 @@ impl Default for Forwarding {
 ///
 /// When the client disconnects, so does the gateway, at any point. The credential is checked by the
 /// service; here it decides to which organisation the request is charged. Headers of one connection
-/// are removed, and the address of the client is appended to `X-Forwarded-For`. Whatever else a
+/// are removed, and the address of the client is appended to `X-Forwarded-For`; `X-Forwarded-Host` and
+/// `X-Forwarded-Proto` say how the client reached the gateway. Whatever else a
 /// client sends is passed on, such as an Idempotency-Key, and the trace is continued.
 ///
 /// Invariant: a request is sent at most once.
@@ -212,8 +213,9 @@ impl Forwarder {
         // The side that closes first cannot use the port again for a minute; services have one port.
         let close = HeaderValue::from_static("close");
         head.headers.insert(header::CONNECTION, close);
-        // The client sets that of the service.
-        head.headers.remove(header::HOST);
+        // The client of this module sets that of the service.
+        headers::keep_host(&mut head.headers);
+        headers::set_forwarded_proto(&mut head.headers, is_tls(&head.extensions));
         if let Some(peer) = peer_address(&head.extensions) {
             headers::append_forwarded_for(&mut head.headers, peer);
         }

@@ -158,8 +158,11 @@ fn start_background(gateway: &Arc<Gateway>, shutdown: &Shutdown) {
 
 fn router(config: &Config, gateway: Arc<Gateway>) -> Router {
     let (routes, _) = routes().split_for_parts();
-    routes
-        .method_not_allowed_fallback(problem::method_not_allowed)
+    let routes = routes.method_not_allowed_fallback(problem::method_not_allowed);
+    // Not those of MCP, whose clients are programs.
+    gateway
+        .authenticator
+        .accept_sessions(routes)
         .merge(mcp::router(config, &gateway))
         .with_state(gateway)
 }

@@ -9,7 +9,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Run and use",
         &[
-            "up", "device", "call", "talk", "status", "doctor", "login", "contexts",
+            "up", "device", "call", "talk", "status", "whoami", "doctor", "login", "contexts",
         ],
     ),
     (

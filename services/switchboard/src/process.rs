@@ -113,6 +113,9 @@ pub(crate) struct Ready {
     pub(crate) org_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) api_key: Option<String>,
+    /// With a one-time code that signs a browser of this machine in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) console_url: Option<String>,
     /// Printed instead of the line.
     #[serde(skip)]
     pub(crate) summary: Option<String>,

@@ -10,8 +10,8 @@ use crate::process::Process;
 /// What a service does with the keys in the database.
 #[derive(Debug, Clone)]
 pub(crate) enum StoredKeys {
-    /// It does not read them.
-    Unused,
+    /// It reads the one that seals sessions, and refuses sessions without it.
+    Sessions(MasterKeyConfig),
     /// It reads them.
     Read(MasterKeyConfig),
     /// It reads and creates them, and encrypts all of them with the current master key.
@@ -22,20 +22,22 @@ impl StoredKeys {
     /// Returns the store with the master keys of the service.
     pub(crate) fn with_master_keys(&self, store: Store) -> Store {
         match self {
-            Self::Unused => store,
-            Self::Read(config) | Self::Own(config) => {
+            Self::Sessions(config) | Self::Read(config) | Self::Own(config) => {
                 store.with_master_keys(config.keys().cloned().unwrap_or_default())
             }
         }
     }
 
     /// Checks or encrypts the keys as soon as the database is available. If one of them cannot be
-    /// decrypted, the process ends.
+    /// decrypted, the process ends, unless it only needs that of sessions.
     pub(crate) fn start(&self, store: &Store, process: &Process) {
         let is_owner = match self {
-            Self::Unused => return,
             Self::Read(_) => false,
             Self::Own(_) => true,
+            Self::Sessions(_) => {
+                self.warn_without_sessions(store, process);
+                return;
+            }
         };
         if is_owner {
             warn_without_master_key(store.master_keys());
@@ -45,6 +47,23 @@ impl StoredKeys {
             "reading the keys in the database",
             &process.stages.database,
             async move { open_when_available(&store, is_owner, &stage).await },
+        );
+    }
+
+    /// Logs a warning if the key of sessions cannot be decrypted. The service does without sessions then.
+    fn warn_without_sessions(&self, store: &Store, process: &Process) {
+        let (store, stage) = (store.clone(), process.stages.database.clone());
+        let check = async move {
+            let checked = open_when_available(&store, false, &stage).await;
+            if let Err(error) = checked {
+                warn!(%error, "sessions of the console are refused: this service has not the master key of the keys in the database");
+            }
+            Ok::<(), StoreError>(())
+        };
+        process.spawn_part(
+            "reading the keys in the database",
+            &process.stages.database,
+            check,
         );
     }
 }

@@ -11,6 +11,8 @@ pub(super) const ALWAYS: &[ProblemKind] = &[ProblemKind::Internal];
 pub(super) const AUTHENTICATED: &[ProblemKind] = &[
     ProblemKind::MissingCredentials,
     ProblemKind::CredentialsUnverifiable,
+    ProblemKind::SessionExpired,
+    ProblemKind::CrossSiteRequest,
 ];
 
 /// Kinds of routes that accept a credential of an organisation.
@@ -27,6 +29,7 @@ pub(super) const CREDENTIALS: &[ProblemKind] = &[
     ProblemKind::TokenIssuedInFuture,
     ProblemKind::OrgSuspended,
     ProblemKind::InsufficientScope,
+    ProblemKind::OrganisationRequired,
     ProblemKind::RateLimited,
 ];
 

@@ -82,6 +82,13 @@ pub fn peer_address(extensions: &Extensions) -> Option<IpAddr> {
     Some(request.client.peer())
 }
 
+/// Whether the request with these extensions was received over TLS, which ends in this process.
+#[must_use]
+pub fn is_tls(extensions: &Extensions) -> bool {
+    let request = extensions.get::<Arc<ActiveRequest>>();
+    request.is_some_and(|request| request.client.is_tls())
+}
+
 /// Charges the request with these extensions to an authenticated owner: its body, and its
 /// connection unless that was charged to another owner before.
 pub fn authenticated(extensions: &Extensions, owner: Owner) {

@@ -62,6 +62,7 @@ pub(super) struct Client {
     /// Whether what is read belongs to a body.
     is_reading_body: AtomicBool,
     is_http2: AtomicBool,
+    is_tls: AtomicBool,
     /// Whether a body has not been read to its end.
     has_unread_body: AtomicBool,
     /// Requests whose responses have not ended.
@@ -233,6 +234,7 @@ impl Clients {
             head_bytes: AtomicUsize::new(0),
             is_reading_body: AtomicBool::new(false),
             is_http2: AtomicBool::new(false),
+            is_tls: AtomicBool::new(false),
             has_unread_body: AtomicBool::new(false),
             requests_in_flight: AtomicUsize::new(0),
             is_write_blocked: AtomicBool::new(false),
@@ -353,6 +355,15 @@ impl Client {
             strangers.insert(self.address, self.number, Arc::clone(self));
         }
         has_grown
+    }
+
+    /// The connection has finished its TLS handshake.
+    pub(super) fn use_tls(&self) {
+        self.is_tls.store(true, Relaxed);
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        self.is_tls.load(Relaxed)
     }
 
     pub(super) fn is_http2(&self) -> bool {

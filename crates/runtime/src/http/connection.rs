@@ -191,7 +191,10 @@ async fn serve_tls(
         () = shutdown.draining() => return,
     };
     match established {
-        Ok(socket) => serve(socket, handler, client, shutdown).await,
+        Ok(socket) => {
+            client.use_tls();
+            serve(socket, handler, client, shutdown).await;
+        }
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }

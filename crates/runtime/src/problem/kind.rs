@@ -76,6 +76,11 @@ problem_kinds! {
     InsufficientScope: 403 "insufficient_scope", "Insufficient scope", "the credential lacks the required scope";
     OperatorOnly: 403 "operator_only", "Operator only", "the operation requires the operator key";
     DevicePrefixMismatch: 403 "device_prefix_mismatch", "Device prefix mismatch", "the API key issues tokens for other devices";
+    SessionExpired: 401 "session_expired", "Session expired", "the session of the console has ended";
+    CrossSiteRequest: 403 "cross_site_request", "Cross-site request", "a session was sent by something other than the console";
+    OrganisationRequired: 403 "organisation_required", "Organisation required", "the operator's session has no organisation";
+    InsecureSession: 400 "insecure_session", "HTTPS required", "a session begins over HTTPS, or over HTTP on the machine itself";
+    SignInCodeRefused: 401 "sign_in_code_refused", "Sign-in code refused", "the one-time code was used, has expired or is wrong";
     ScopeNotHeld: 403 "scope_not_held", "Scope not held", "a caller cannot grant a scope that it does not have";
     LastAdminKey: 409 "last_admin_key", "Last admin key", "this is the last key with the scope `admin`";
 

@@ -27,14 +27,29 @@ impl Store {
             fresh.master_key_id
         );
         with_timeout(async { insert.execute(&mut *self.system_conn().await?).await }).await?;
+        let stored = self.existing_sealing_key(purpose).await?;
+        stored.ok_or(StoreError::Unavailable(None))
+    }
+
+    /// The key for this purpose, if there is one; see [`Self::sealing_key`].
+    ///
+    /// # Errors
+    /// As [`Self::sealing_key`].
+    pub async fn existing_sealing_key(
+        &self,
+        purpose: &str,
+    ) -> Result<Option<SecretBox<Vec<u8>>>, StoreError> {
         let select = sqlx::query!(
             "SELECT key, wrapped, master_key_id FROM sealing_keys WHERE purpose = $1",
             purpose
         );
         let stored =
-            with_timeout(async { select.fetch_one(&mut *self.system_conn().await?).await }).await?;
+            with_timeout(async { select.fetch_optional(&mut *self.system_conn().await?).await });
+        let Some(stored) = stored.await? else {
+            return Ok(None);
+        };
         let stored = StoredKey::from_row(stored.key, stored.wrapped, stored.master_key_id);
-        let key = stored.open(self.master_keys(), &row)?;
-        Ok(SecretBox::new(Box::new(key.expose_secret().to_vec())))
+        let key = stored.open(self.master_keys(), &Row::Sealing(purpose))?;
+        Ok(Some(SecretBox::new(Box::new(key.expose_secret().to_vec()))))
     }
 }

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, header, request::Parts};
-use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-use switchboard_identity::Caller;
+use switchboard_identity::{Caller, Holder, Session};
 use switchboard_protocol::token::Scope;
 use switchboard_runtime::{
     budget,
@@ -198,6 +196,48 @@ impl FromRequestParts<Arc<Control>> for AuditActor {
     }
 }
 
+/// Who a caller is.
+pub(crate) enum Identity {
+    /// The operator.
+    Operator,
+    /// A caller of an organisation, with any scope.
+    Caller(Caller),
+}
+
+/// Any caller that is authenticated.
+pub(crate) struct WhoAmI {
+    pub(crate) identity: Identity,
+    /// When its session or its token ends, in Unix seconds.
+    pub(crate) ends_at: Option<u64>,
+}
+
+impl FromRequestParts<Arc<Control>> for WhoAmI {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let identity = match authenticate_operator(parts, control) {
+            Ok(RequireOperator) => Identity::Operator,
+            Err(_) => Identity::Caller(authenticate(parts, control).await?),
+        };
+        let session = Session::of(&parts.extensions).map(|session| session.ends_at());
+        let ends_at = session.or_else(|| control.authenticator.token_expiry(&parts.headers));
+        Ok(Self { identity, ends_at })
+    }
+}
+
+/// What only the caller has of its credential: what is stored under it is no use to others.
+pub(crate) fn secret_of(parts: &Parts) -> Vec<u8> {
+    match parts.headers.get(header::AUTHORIZATION) {
+        Some(credential) => credential.as_bytes().to_vec(),
+        None => Session::of(&parts.extensions)
+            .map(|session| session.secret().to_vec())
+            .unwrap_or_default(),
+    }
+}
+
 /// A caller with the operator key.
 pub(crate) struct RequireOperator;
 
@@ -211,7 +251,9 @@ impl FromRequestParts<Arc<Control>> for RequireOperator {
         match authenticate_operator(parts, control) {
             // Only a caller that is known learns that it may not.
             Err(problem)
-                if problem.kind == ProblemKind::OperatorOnly && control.operator_key.is_some() =>
+                if Session::is_sent(&parts.extensions)
+                    || (problem.kind == ProblemKind::OperatorOnly
+                        && control.operator_key.is_some()) =>
             {
                 authenticate(parts, control).await?;
                 Err(problem)
@@ -223,45 +265,49 @@ impl FromRequestParts<Arc<Control>> for RequireOperator {
 
 /// Requests of the operator are charged to the process.
 fn authenticate_operator(parts: &Parts, control: &Control) -> Result<RequireOperator, Problem> {
-    let operator = check_operator_key(&parts.headers, control.operator_key.as_ref())?;
+    let operator = match Session::of(&parts.extensions) {
+        Some(session) => check_operator_session(&session, control)?,
+        None => check_operator_key(&parts.headers, control)?,
+    };
     authenticated(&parts.extensions, budget::Owner::System);
     Ok(operator)
 }
 
-fn check_operator_key(
-    headers: &HeaderMap,
-    operator_key: Option<&SecretString>,
+fn check_operator_session(
+    session: &Session,
+    control: &Control,
 ) -> Result<RequireOperator, Problem> {
-    let Some(expected) = operator_key else {
+    match session.holder() {
+        Holder::Operator(key) if control.is_operator_key(key.as_bytes()) => Ok(RequireOperator),
+        _ => Err(not_the_operator()),
+    }
+}
+
+fn check_operator_key(headers: &HeaderMap, control: &Control) -> Result<RequireOperator, Problem> {
+    if control.operator_key.is_none() {
         return Err(operator_only(
             "This installation has no operator key, so this operation is not available; \
              the operator sets one with --operator-key or SWITCHBOARD_OPERATOR_KEY.",
         ));
-    };
-    let sent = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
-    let Some((scheme, key)) = sent.and_then(|value| value.split_once(' ')) else {
-        return Err(missing_credentials());
-    };
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(missing_credentials());
     }
-    if eq_constant_time(key.trim(), expected.expose_secret()) {
+    let key = sent_key(headers).ok_or_else(missing_credentials)?;
+    // The hashes are compared in the same time, whatever the lengths of the keys.
+    if control.is_operator_key(&Sha256::digest(key).into()) {
         Ok(RequireOperator)
     } else {
-        Err(operator_only(
-            "Only the operator may do this, and this is not the operator key.",
-        ))
+        Err(not_the_operator())
     }
 }
 
-/// Takes the same time whatever the position of the first difference, and whatever the lengths.
-fn eq_constant_time(one: &str, other: &str) -> bool {
-    Sha256::digest(one)
-        .as_slice()
-        .ct_eq(Sha256::digest(other).as_slice())
-        .into()
+/// The credential of an `Authorization: Bearer` header, of any form.
+fn sent_key(headers: &HeaderMap) -> Option<&str> {
+    let sent = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = sent.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}
+
+fn not_the_operator() -> Problem {
+    operator_only("Only the operator may do this, and this is not the operator key.")
 }
 
 fn missing_credentials() -> Problem {
@@ -310,28 +356,18 @@ mod tests {
     }
 
     #[test]
-    fn operator_key_is_checked() {
-        fn check(sent: Option<&str>, key: Option<&str>, expected: Option<u16>) {
+    fn sent_key_has_the_scheme_bearer() {
+        fn check(sent: Option<&str>, expected: Option<&str>) {
             let mut headers = HeaderMap::new();
             if let Some(sent) = sent {
                 headers.insert(header::AUTHORIZATION, sent.parse().unwrap());
             }
-            let key = key.map(SecretString::from);
-            let refused = check_operator_key(&headers, key.as_ref()).err();
-            assert_eq!(
-                refused.map(|problem| problem.status().as_u16()),
-                expected,
-                "{sent:?}"
-            );
+            assert_eq!(sent_key(&headers), expected, "{sent:?}");
         }
-        const KEY: Option<&str> = Some("an operator's key");
-        check(Some("Bearer an operator's key"), KEY, None);
-        check(Some("bearer an operator's key"), KEY, None);
-        check(Some("Bearer an operator's ke"), KEY, Some(403));
-        check(Some("Bearer "), KEY, Some(403));
-        check(Some("Basic an operator's key"), KEY, Some(401));
-        check(None, KEY, Some(401));
-        check(None, None, Some(403));
-        check(Some("Bearer "), None, Some(403));
+        check(Some("Bearer an operator's key"), Some("an operator's key"));
+        check(Some("bearer an operator's key"), Some("an operator's key"));
+        check(Some("Bearer "), Some(""));
+        check(Some("Basic an operator's key"), None);
+        check(None, None);
     }
 }

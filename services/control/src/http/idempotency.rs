@@ -17,6 +17,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use switchboard_identity::Seal;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     idempotency,
@@ -28,7 +29,7 @@ use switchboard_store::{
 };
 
 use super::{auth, error::ControlError, response};
-use crate::{Control, seal::Seal};
+use crate::Control;
 
 const JSON: &str = "application/json";
 /// How long a response is stored.
@@ -211,7 +212,7 @@ impl KeyedRequest {
                 ]),
             },
             fingerprint: hash(&[head.method.as_str().as_bytes(), target.as_bytes(), body]),
-            seal: Seal::for_credential(&head.headers, key),
+            seal: Seal::for_credential(&auth::secret_of(head), key),
             control: Arc::clone(control),
         })
     }

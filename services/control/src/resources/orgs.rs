@@ -229,7 +229,7 @@ pub(crate) async fn update(
 
 impl Control {
     /// The organisation of a caller. It exists: deleting it deletes the credentials of its callers.
-    async fn org(&self, id: OrgId) -> Result<Org, ControlError> {
+    pub(super) async fn org(&self, id: OrgId) -> Result<Org, ControlError> {
         let org = self.store.org(id).await?;
         org.ok_or_else(|| {
             tracing::error!(org.id = %id, "the organisation of an authenticated caller does not exist");

@@ -71,6 +71,10 @@ async fn every_change_has_an_entry() {
     let of_the_other = entries(&installation, &foreign.key, "").await;
     let mut changes = 0;
     for operation in operations() {
+        // It needs HTTPS, and has a test of its own.
+        if operation.id == "createSession" {
+            continue;
+        }
         let case = installation.case(&operation, &own).await;
         if operation.id == "trainVoice" {
             // The training is in progress, so the request changes nothing.
@@ -83,13 +87,14 @@ async fn every_change_has_an_entry() {
             .await;
         assert!(done.status().is_success(), "{}", operation.id);
         let after = entries(&installation, &own.key, "").await;
-        // Parts and deliveries are not settings.
+        // Parts, deliveries and sessions are not settings.
         let unrecorded = [
             "createOrg",
             "updateOrgAsOperator",
             "uploadSkillsBookPart",
             "testWebhook",
             "retryDelivery",
+            "deleteSession",
         ];
         if operation.method == Method::GET || unrecorded.contains(&operation.id.as_str()) {
             assert_eq!(after.len(), before, "{}", operation.id);

@@ -125,9 +125,9 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         "createPicture" => ("", Content::Bytes(png(3))),
         "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
         | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditEntries" | "getUsage"
-        | "getUsageBy" | "listTokens" | "listNodes" | "getOrg" | "listOrgs" => {
-            ("", Content::Nothing)
-        }
+        | "getUsageBy" | "listTokens" | "listNodes" | "getOrg" | "listOrgs" | "getSession"
+        | "deleteSession" => ("", Content::Nothing),
+        "createSession" => ("", Content::Json(json!({"api_key": OPERATOR_KEY}))),
         "createWebhook" => ("", Content::Json(webhook())),
         "getWebhook"
         | "deleteWebhook"

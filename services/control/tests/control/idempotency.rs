@@ -67,8 +67,14 @@ async fn slug(response: Response) -> (u16, String) {
 
 fn keyed() -> Vec<Operation> {
     let all = operations();
-    // Operations that create something support the header; these are idempotent without it.
-    let repeatable = ["finishSkillsBook", "cancelSkillsBook", "trainVoice"];
+    // Operations that create something support the header; these are idempotent without it, and nothing
+    // is stored for a session.
+    let repeatable = [
+        "finishSkillsBook",
+        "cancelSkillsBook",
+        "trainVoice",
+        "createSession",
+    ];
     for operation in all.iter().filter(|operation| {
         operation.method == Method::POST && !repeatable.contains(&operation.id.as_str())
     }) {

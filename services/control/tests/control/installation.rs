@@ -155,6 +155,7 @@ impl Installation {
             registry: registry.clone(),
             budgets: budgets.clone(),
             public_keys: public_keys.clone(),
+            sign_in_code: None,
         };
         let api = switchboard_control::router(&config, deps).unwrap();
         Self {
@@ -194,6 +195,7 @@ impl Installation {
             registry: registry.clone(),
             budgets: Budgets::new(&prometheus::Registry::new()).unwrap(),
             public_keys: self.public_keys.clone(),
+            sign_in_code: None,
         }
     }
 

@@ -19,6 +19,10 @@ async fn operation_is_limited_to_its_organisation() {
     let operations = operations();
     assert!(operations.len() > 15, "{}", operations.len());
     for operation in &operations {
+        // It has no credential, and every credential may ask who it is: see `session.rs`.
+        if matches!(operation.id.as_str(), "createSession" | "getSession") {
+            continue;
+        }
         let case = installation.case(operation, &own).await;
         let status = async |credential: Option<&str>| {
             installation

@@ -30,6 +30,7 @@ mod quota_warnings;
 mod quotas;
 mod receiver;
 mod recordings;
+mod session;
 mod skills_books;
 mod suspension;
 mod templates;

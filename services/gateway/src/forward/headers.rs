@@ -1,10 +1,12 @@
-//! Headers of one connection, and the address of the client.
+//! Headers of one connection, and those that tell a service how its client reached the gateway.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// The headers of one connection (RFC 9110, section 7.6.1), besides those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
@@ -39,6 +41,20 @@ pub(super) fn append_forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
     }
 }
 
+/// Adds the host by which the client addressed the gateway, unless a proxy before it has.
+pub(super) fn keep_host(headers: &mut HeaderMap) {
+    if let Some(host) = headers.remove(header::HOST) {
+        headers.entry(FORWARDED_HOST).or_insert(host);
+    }
+}
+
+/// Names HTTPS if it ends at the gateway.
+pub(super) fn set_forwarded_proto(headers: &mut HeaderMap, is_tls: bool) {
+    if is_tls {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static("https"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,11 +74,15 @@ mod tests {
             ("x-other", "2"),
             ("x-forwarded-for", "192.0.2.1"),
             ("idempotency-key", "one"),
+            ("host", "toys.example"),
+            ("x-forwarded-proto", "http"),
         ] {
             headers.append(name, HeaderValue::from_static(value));
         }
         remove_hop_by_hop(&mut headers);
         append_forwarded_for(&mut headers, "2001:db8::1".parse().unwrap());
+        set_forwarded_proto(&mut headers, true);
+        keep_host(&mut headers);
         let left: Vec<_> = headers
             .iter()
             .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
@@ -71,6 +91,8 @@ mod tests {
             ("x-forwarded-for", "192.0.2.1"),
             ("x-forwarded-for", "2001:db8::1"),
             ("idempotency-key", "one"),
+            ("x-forwarded-host", "toys.example"),
+            ("x-forwarded-proto", "https"),
         ];
         assert_eq!(left.len(), expected.len(), "{left:?}");
         assert!(expected.iter().all(|line| left.contains(line)), "{left:?}");

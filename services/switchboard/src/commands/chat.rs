@@ -6,6 +6,7 @@ use clap::{Arg, ArgMatches, Command, error::ErrorKind, parser::ValueSource};
 use switchboard_chat::{self as chat, StartError};
 use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_store::MasterKeyConfig;
 
 use crate::{
     exit::Failure,
@@ -31,6 +32,8 @@ pub(crate) struct Arguments {
     http_listen: String,
     #[command(flatten)]
     service: HttpServiceArguments,
+    #[command(flatten)]
+    master_key: MasterKeyConfig,
     #[command(flatten)]
     embeddings: switchboard_embeddings::Config,
     #[command(flatten)]
@@ -87,7 +90,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         // NPCs in the cache answer without it.
         database: Need::Optional,
         needs_token_keys: true,
-        stored_keys: StoredKeys::Unused,
+        stored_keys: StoredKeys::Sessions(arguments.master_key),
         document: chat::document(),
     };
     let (config, embeddings) = (arguments.chat, arguments.embeddings);

@@ -52,6 +52,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             registry: deps.registry,
             budgets: deps.budgets,
             public_keys: control::PublicKeys::default(),
+            sign_in_code: None,
         };
         let router = control::run(&config, deps, &process.stages.background)
             .context("the control plane cannot start")?;

@@ -39,9 +39,11 @@ const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs all services in one process, with a private Postgres.
 ///
-/// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when
-/// ready, with "tls_addr" and "https_url" where TLS is on, and on a terminal a summary instead; logs
-/// go to stderr. Ctrl-C waits for what is in progress; a second one stops at once.
+/// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key","console_url"} on
+/// stdout when ready, with "tls_addr" and "https_url" where TLS is on, and on a terminal a summary
+/// instead; logs go to stderr. Ctrl-C waits for what is in progress; a second one stops at once.
+///
+/// console_url signs a browser of this machine in, once and within 10 minutes.
 ///
 /// The API key is created at the first start and stored, with the database, in --data-dir. Other
 /// subcommands such as `switchboard device`, `call` and `token` find it there.
@@ -179,10 +181,13 @@ async fn start(
             ))
         })?;
 
+    let http_url = process::url(&ports.http.plain)?;
+    let (sign_in_code, code) = control::SignInCode::generate(api_key);
     let ready = Ready {
         device_addr: Some(process::reachable(&ports.devices.plain)?.to_string()),
         tls_addr: process::tls_addr(&ports.devices)?,
-        http_url: Some(process::url(&ports.http.plain)?),
+        console_url: Some(format!("{http_url}/console/#code={code}")),
+        http_url: Some(http_url),
         https_url: process::https_url(&ports.http)?,
         org_id: Some(org.to_string()),
         api_key: Some(instance.api_key.clone()),
@@ -191,7 +196,7 @@ async fn start(
     if arguments.control.operator_key.is_none() {
         arguments.control.operator_key = Some(instance.operator_key.as_str().into());
     }
-    let bus = serve(arguments, ports, store, process)?;
+    let bus = serve(arguments, ports, (store, sign_in_code), process)?;
     // The first device may connect as soon as the line is printed; its token must be verifiable.
     bus.wait_for_keys(TOKEN_KEYS_TIMEOUT)
         .await
@@ -263,7 +268,7 @@ async fn private_master_keys(store: &Store, folder: &DataFolder) -> Result<Maste
 fn serve(
     arguments: Arguments,
     ports: Ports,
-    store: Store,
+    (store, sign_in_code): (Store, control::SignInCode),
     process: &Process,
 ) -> Result<Bus, Failure> {
     let bus = Bus::start(
@@ -287,7 +292,7 @@ fn serve(
         budgets: process.budgets.clone(),
     };
     arguments.http.create_budgets(&process.budgets);
-    let router = start_http_services(&arguments, deps, process)?;
+    let router = start_http_services(&arguments, deps, sign_in_code, process)?;
     let limits = HttpLimits {
         larger_bodies: control::LARGER_BODIES,
         ..arguments.gateway.http_limits()
@@ -301,6 +306,7 @@ fn serve(
 fn start_http_services(
     arguments: &Arguments,
     deps: Deps,
+    sign_in_code: control::SignInCode,
     process: &Process,
 ) -> Result<Router, Failure> {
     let (serving, background) = (&process.stages.serving, &process.stages.background);
@@ -311,6 +317,7 @@ fn start_http_services(
         registry: deps.registry.clone(),
         budgets: deps.budgets.clone(),
         public_keys: control::PublicKeys::default(),
+        sign_in_code: Some(sign_in_code),
     };
     let settings = control::run(&arguments.control, control_deps, background)
         .context("the control plane cannot start")?;

@@ -5,7 +5,7 @@ mod characters;
 mod devices;
 
 pub(crate) use self::{
-    administration::{AUDIT, DELIVERIES, KEYS, NODES, ORG, ORGS, TOKENS, USAGE, WEBHOOKS},
+    administration::{AUDIT, DELIVERIES, KEYS, NODES, ORG, ORGS, TOKENS, USAGE, WEBHOOKS, WHOAMI},
     characters::{MEMORIES, NPCS, PICTURES, SKILLS, TEMPLATES, VOICES},
     devices::{CALLS, DEVICES, RECORDINGS},
 };
@@ -31,6 +31,7 @@ pub(crate) static ALL: [&Resource; 18] = [
     &DELIVERIES,
     &USAGE,
     &AUDIT,
+    &WHOAMI,
 ];
 
 /// The resource whose elements a placeholder or a flag names.

@@ -5,9 +5,8 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ring::hmac;
 use secrecy::SecretBox;
+use switchboard_identity::Seal;
 use switchboard_store::{Store, StoreError};
-
-use crate::seal::Seal;
 
 /// The prefix of an encoded secret.
 const PREFIX: &str = "whsec_";

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderMap, header};
+use http::{header, request::Parts};
 use parking_lot::Mutex;
 use switchboard_identity::{Caller, CallerId, CredentialCheck};
 use switchboard_runtime::{
@@ -132,16 +132,17 @@ impl From<ListenError> for Problem {
     }
 }
 
-/// Admits a listener for as long as the credential in these headers is valid.
+/// Admits a listener for as long as the credential of its request is valid.
 ///
 /// # Errors
 /// If the credential is no longer valid, or if the caller has reached its limit.
 pub(in crate::mcp) fn admit(
     gateway: &Gateway,
     caller: &Caller,
-    headers: &HeaderMap,
+    head: &Parts,
 ) -> Result<ListenerGuard, ListenError> {
-    let standing = gateway.authenticator.credential_check(headers);
+    let authenticator = &gateway.authenticator;
+    let standing = authenticator.credential_check(&head.headers, &head.extensions);
     let standing = standing.map_err(ListenError::Credential)?;
     let listeners = &gateway.mcp.listeners;
     let admitted = listeners.admit(caller.id(), standing);

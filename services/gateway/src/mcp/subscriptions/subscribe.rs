@@ -70,7 +70,7 @@ pub(in crate::mcp) fn is_subscription(headers: &HeaderMap) -> bool {
 pub(in crate::mcp) async fn admit(
     gateway: &Arc<Gateway>,
     client: &ClientContext,
-    (headers, encoding): (&HeaderMap, Encoding),
+    (head, encoding): (&Parts, Encoding),
     body: &[u8],
 ) -> Result<Subscription, Response> {
     if !encoding.can_stream() {
@@ -91,7 +91,7 @@ pub(in crate::mcp) async fn admit(
         let code = ErrorCode::INVALID_PARAMS;
         return Err(encoding::refusal(StatusCode::OK, code, &detail, id));
     }
-    let listener = listeners::admit(gateway, &client.caller, headers);
+    let listener = listeners::admit(gateway, &client.caller, head);
     let listener = listener.map_err(|error| match error {
         ListenError::Credential(problem) => problem.into_response(),
         ListenError::TooMany { limit } => too_many(limit, id),

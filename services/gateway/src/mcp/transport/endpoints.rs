@@ -148,7 +148,7 @@ async fn listen(
 ) -> Result<Response, Problem> {
     let (mut head, _) = request.into_parts();
     let client = client(&gateway, caller, route, &mut head).await?;
-    stream::open(&gateway, &client, head.uri.clone(), &head.headers).await
+    stream::open(&gateway, &client, &head).await
 }
 
 async fn serve(
@@ -185,7 +185,7 @@ async fn serve(
     }
     let service = services.select(&client);
     if subscribe::is_subscription(&head.headers) {
-        let request = (&head.headers, encoding);
+        let request = (&head, encoding);
         match subscribe::admit(&gateway, &client, request, &body).await {
             Ok(subscription) => {
                 // Without the client, whose NPC would stay in memory as long as the stream.

@@ -10,7 +10,7 @@ use axum::response::{
     sse::{Event, KeepAlive, Sse},
 };
 use futures_util::{StreamExt as _, stream};
-use http::{HeaderMap, header};
+use http::{header, request::Parts};
 use serde_json::{Value, json};
 use switchboard_runtime::problem::{Problem, ProblemKind, method_not_allowed};
 
@@ -29,11 +29,11 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 pub(super) async fn open(
     gateway: &Arc<Gateway>,
     client: &ClientContext,
-    uri: http::Uri,
-    headers: &HeaderMap,
+    head: &Parts,
 ) -> Result<Response, Problem> {
+    let headers = &head.headers;
     if protocol_version::is_stateless_head(headers) {
-        let refused = method_not_allowed(http::Method::GET, uri).await;
+        let refused = method_not_allowed(http::Method::GET, head.uri.clone()).await;
         return Err(refused.header(header::ALLOW, "POST"));
     }
     let accept = headers
@@ -45,7 +45,7 @@ pub(super) async fn open(
             "A GET opens a stream of notifications and requires Accept: text/event-stream.",
         ));
     }
-    let listener = listeners::admit(gateway, &client.caller, headers)?;
+    let listener = listeners::admit(gateway, &client.caller, head)?;
     let changes = Changes::subscribe(gateway, client).await;
     let shutdown = gateway.mcp.shutdown.clone();
     let state = (changes, listener, shutdown);

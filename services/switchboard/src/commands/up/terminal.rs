@@ -36,7 +36,7 @@ impl Steps {
         }
     }
 
-    /// What a user reads instead of the ready line: no secret is in it.
+    /// What a user reads instead of the ready line: no secret that lasts is in it.
     pub(super) fn summary(&self, ready: &Ready, folder: &Path, is_default: bool) -> Option<String> {
         self.is_shown.then(|| {
             let seconds = self.began.elapsed().as_secs_f64();
@@ -73,6 +73,10 @@ fn summary(ready: &Ready, folder: &Path, is_default: bool, seconds: f64) -> Stri
     } else {
         row("API", &format!("{http}/openapi.json"));
     }
+    row(
+        "console",
+        &format!("{} (once, within 10 minutes)", text(&ready.console_url)),
+    );
     row("admin", &format!("{}/readyz", ready.admin_url));
     row(
         "data",
@@ -99,6 +103,7 @@ mod tests {
             http_url: Some("http://127.0.0.1:8080".to_owned()),
             https_url: Some("https://127.0.0.1:8443".to_owned()),
             api_key: Some("sb_secret".to_owned()),
+            console_url: Some("http://127.0.0.1:8080/console/#code=c".to_owned()),
             ..Ready::default()
         };
         let text = summary(&ready, Path::new("/data"), false, 1.26);
@@ -107,6 +112,7 @@ mod tests {
             "127.0.0.1:7700",
             "http://127.0.0.1:8080\n",
             "https://127.0.0.1:8443 (TLS)\n",
+            "http://127.0.0.1:8080/console/#code=c (once",
             "device --id toy-1 --data-dir /data\n",
         ] {
             assert!(text.contains(part), "{text}");

@@ -292,6 +292,19 @@ pub(crate) static NODES: Resource = Resource {
     ..Resource::NONE
 };
 
+pub(crate) static WHOAMI: Resource = Resource {
+    name: "whoami",
+    noun: "a caller",
+    about: "Shows whose key is used, what it may do and what restricts it",
+    operations: &[Operation::show(
+        &["GET /v1/session"],
+        "Shows whose key is used, what it may do and what restricts it",
+    )
+    .named("")
+    .examples(&["", "--context production"])],
+    ..Resource::NONE
+};
+
 pub(crate) static AUDIT: Resource = Resource {
     name: "audit",
     noun: "an entry",
