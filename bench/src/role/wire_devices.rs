@@ -188,6 +188,7 @@ impl TokenSource {
                     org: *org,
                     subject: Subject::Device(device.parse()?),
                     scopes: [Scope::Device].into_iter().collect(),
+                    restrictions: None,
                     issued_at: now,
                     expires_at: now + TOKEN_TTL_S,
                 })?)

@@ -209,6 +209,7 @@ impl Authenticator {
         Ok(Caller {
             org: claims.org,
             scopes: claims.scopes,
+            restrictions: claims.restrictions,
             credential: Credential::AccessToken {
                 id: claims.id,
                 subject: claims.subject,

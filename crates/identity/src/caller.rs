@@ -1,10 +1,12 @@
 //! An authenticated caller, and its extractor for handlers.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use switchboard_protocol::{
-    id::{ApiKeyId, OrgId, TokenId},
-    token::{Scope, Scopes, Subject},
+    id::{ApiKeyId, DeviceId, OrgId, TokenId},
+    token::{Outside, Restrictions, Scope, Scopes, Subject},
 };
 use switchboard_runtime::problem::Problem;
 
@@ -17,6 +19,8 @@ pub struct Caller {
     pub org: OrgId,
     /// The scopes of the credential.
     pub scopes: Scopes,
+    /// What restricts the credential beside its scopes; `None` for nothing.
+    pub restrictions: Option<Arc<Restrictions>>,
     /// The credential.
     pub credential: Credential,
 }
@@ -78,6 +82,43 @@ impl Caller {
             Err(problems::insufficient_scope(scope))
         }
     }
+
+    /// Checks that a device is within reach of the credential.
+    ///
+    /// # Errors
+    /// The restriction that excludes it.
+    pub fn check_device(&self, device: &DeviceId) -> Result<(), Outside<'_>> {
+        let restrictions = self.restrictions.as_deref();
+        restrictions.map_or(Ok(()), |restrictions| restrictions.check_device(device))
+    }
+
+    /// Checks that services with this name are within reach of the credential.
+    ///
+    /// # Errors
+    /// The restriction that excludes them.
+    pub fn check_service(&self, service: &str) -> Result<(), Outside<'_>> {
+        let restrictions = self.restrictions.as_deref();
+        restrictions.map_or(Ok(()), |restrictions| restrictions.check_service(service))
+    }
+
+    /// Requires that a device is within reach of the credential.
+    ///
+    /// # Errors
+    /// A 403 problem with the restriction.
+    pub fn require_device(&self, device: &DeviceId) -> Result<(), Problem> {
+        let checked = self.check_device(device);
+        checked.map_err(|outside| problems::outside_key(&outside))
+    }
+
+    /// Requires that a service of a device is within reach of the credential.
+    ///
+    /// # Errors
+    /// A 403 problem with the restriction.
+    pub fn require_call(&self, device: &DeviceId, service: &str) -> Result<(), Problem> {
+        self.require_device(device)?;
+        let checked = self.check_service(service);
+        checked.map_err(|outside| problems::outside_key(&outside))
+    }
 }
 
 impl<S> FromRequestParts<S> for Caller
@@ -96,6 +137,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use switchboard_protocol::token::ServicePattern;
+
     use super::*;
 
     #[test]
@@ -103,6 +147,7 @@ mod tests {
         let caller = Caller {
             org: "org_0000000000000000000000000000abcd".parse().unwrap(),
             scopes: [Scope::Call].into_iter().collect(),
+            restrictions: None,
             credential: Credential::ApiKey("key_0000000000000000000000000000abcd".parse().unwrap()),
         };
         assert!(caller.require(Scope::Call).is_ok());
@@ -112,5 +157,35 @@ mod tests {
             (403, "insufficient_scope")
         );
         assert!(refused.detail.contains("`admin`"), "{}", refused.detail);
+    }
+
+    #[test]
+    fn restriction_that_excludes_a_call_is_in_the_problem() {
+        let services = ServicePattern::parse("led.*").unwrap();
+        let caller = Caller {
+            org: "org_0000000000000000000000000000abcd".parse().unwrap(),
+            scopes: [Scope::Call].into_iter().collect(),
+            restrictions: Some(Arc::new(Restrictions {
+                device_prefix: Some("toy-".parse().unwrap()),
+                services: Some(vec![services]),
+            })),
+            credential: Credential::ApiKey("key_0000000000000000000000000000abcd".parse().unwrap()),
+        };
+        let check = |device: &str, service: &str, expected: Option<(&str, serde_json::Value)>| {
+            let required = caller.require_call(&device.parse().unwrap(), service);
+            let refused = required.err().map(|problem| {
+                assert_eq!(
+                    (problem.status().as_u16(), problem.slug()),
+                    (403, "outside_key")
+                );
+                let restriction = problem.extra["restriction"].clone();
+                (restriction, problem.extra["value"].clone())
+            });
+            let expected = expected.map(|(name, value)| (json!(name), value));
+            assert_eq!(refused, expected, "{device} {service}");
+        };
+        check("toy-1", "led.on", None);
+        check("lamp-1", "led.on", Some(("device_prefix", json!("toy-"))));
+        check("toy-1", "reset", Some(("services", json!(["led.*"]))));
     }
 }

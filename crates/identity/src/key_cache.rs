@@ -7,12 +7,13 @@ use std::{
 };
 
 use moka::{Expiry, future::Cache};
+use switchboard_protocol::token::{Restrictions, ServicePattern};
 use switchboard_runtime::{
     budget::{Budget, Budgets, Kind, Owner},
     clock::unix_time,
     shutdown::Shutdown,
 };
-use switchboard_store::{ApiKey, Store, StoreError};
+use switchboard_store::{ApiKey, ApiKeyLimits, Store, StoreError};
 
 use crate::{Caller, Credential, KeyHash};
 
@@ -83,6 +84,19 @@ impl Expiry<[u8; 32], Option<CachedKey>> for Freshness {
             UNKNOWN_TTL
         })
     }
+}
+
+/// What restricts a key. `None` when the database has what no request can store.
+fn restrictions(limits: &ApiKeyLimits) -> Option<Restrictions> {
+    let prefix = limits.device_prefix.as_ref().map(|prefix| prefix.parse());
+    let services = limits.services.as_ref().map(|services| {
+        let parsed = services.iter().map(|text| ServicePattern::parse(text));
+        parsed.collect::<Result<_, _>>()
+    });
+    Some(Restrictions {
+        device_prefix: prefix.transpose().ok()?,
+        services: services.transpose().ok()?,
+    })
 }
 
 impl KeyCache {
@@ -173,10 +187,15 @@ impl KeyCache {
         match found {
             Ok(Some(key)) if key.revoked_at.is_none() => {
                 let expires_at = key.limits.expires_at;
+                let Some(restrictions) = restrictions(&key.limits) else {
+                    tracing::error!(api_key.id = %key.id, "the restrictions of an API key cannot be read; the key is refused");
+                    return Ok(None);
+                };
                 let valid = CachedKey {
                     caller: Caller {
                         org: key.org,
                         scopes: key.scopes,
+                        restrictions: (!restrictions.is_none()).then(|| Arc::new(restrictions)),
                         credential: Credential::ApiKey(key.id),
                     },
                     expires_at_ms: expires_at.map(|at| at.timestamp_millis()),

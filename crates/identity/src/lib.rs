@@ -1,5 +1,5 @@
-//! Authentication of HTTP callers by API key, access token or session, and the quotas of their
-//! organisations, the same for all services.
+//! Authentication of HTTP callers by API key, access token or session, what their credentials reach,
+//! and the quotas of their organisations, the same for all services.
 //! Invariant: secrets do not appear in responses or logs.
 
 mod api_key;
@@ -16,6 +16,7 @@ pub use api_key::{ApiKeySecret, Checksum};
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
 pub use credential_check::CredentialCheck;
+pub use problems::outside_key;
 pub use quotas::{QuotaError, Quotas};
 pub use seal::Seal;
 pub use session::{

@@ -3,7 +3,7 @@
 
 use http::header;
 use switchboard_bus::TokenError;
-use switchboard_protocol::token::{AccessError, Scope};
+use switchboard_protocol::token::{AccessError, Outside, Scope};
 use switchboard_runtime::problem::{Problem, ProblemKind};
 
 const BARE_CHALLENGE: &str = "Bearer";
@@ -107,6 +107,20 @@ pub(crate) fn org_suspended() -> Problem {
         ProblemKind::OrgSuspended,
         "The organisation of this credential is suspended; the operator of this installation can lift the suspension.",
     )
+}
+
+/// 403: the credential is valid, and restricted to something else.
+#[must_use]
+pub fn outside_key(outside: &Outside<'_>) -> Problem {
+    let problem = Problem::new(
+        ProblemKind::OutsideKey,
+        format!("This credential is restricted to {outside}. Use a credential that reaches more."),
+    )
+    .with("restriction", outside.member());
+    match outside {
+        Outside::DevicePrefix(prefix) => problem.with("value", prefix),
+        Outside::Services(patterns) => problem.with("value", patterns),
+    }
 }
 
 /// 401: a cookie that is too old, or that this installation has not sealed.

@@ -2,10 +2,14 @@
 
 mod claims;
 mod keys;
+mod restrictions;
 mod scope;
 
 pub use claims::{Claims, MAX_CLOCK_SKEW_S, MAX_TTL_S, Subject};
 pub use keys::{KeyId, KeySetError, SignedKeySet, SigningKey, VerifyingKey, VerifyingKeys};
+pub use restrictions::{
+    MAX_PATTERNS, MAX_PATTERNS_JSON_BYTES, Outside, PatternError, Restrictions, ServicePattern,
+};
 pub use scope::{Scope, Scopes};
 
 /// Why a token, or a part of one, is refused.

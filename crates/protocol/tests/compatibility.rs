@@ -257,6 +257,7 @@ fn access_tokens_and_keys_keep_their_form() {
         org: OrgId::from_uuid(Uuid::from_u128(2)),
         subject: "device:toy-1".parse().unwrap(),
         scopes: "device call read admin".parse().unwrap(),
+        restrictions: None,
         issued_at: 1_800_000_000,
         expires_at: 1_900_000_000,
     };

@@ -108,6 +108,7 @@ fn names_of_conversations_are_unchanged() {
     let caller = |subject: Option<&str>| Participant::Caller {
         conversation: ConversationId::from_uuid(Uuid::from_u128(8)),
         subject: subject.map(str::to_owned),
+        restrictions: None,
     };
     check(
         caller(None),

@@ -129,6 +129,7 @@ pub(crate) async fn chat(
         sender: Participant::Caller {
             conversation: request.conversation,
             subject: request.subject,
+            restrictions: caller.restrictions,
         },
         text: request.text,
         played: None,

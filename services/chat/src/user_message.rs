@@ -5,7 +5,10 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 use switchboard_bus::{Bus, ConversationKey, Played};
 use switchboard_phrases::{Language, Preference};
-use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
+use switchboard_protocol::{
+    id::{ConversationId, DeviceId, DeviceKey, OrgId},
+    token::Restrictions,
+};
 use switchboard_store::Npc;
 use switchboard_tools::Naming;
 
@@ -39,6 +42,8 @@ pub(crate) enum Participant {
         conversation: ConversationId,
         /// The caller's user, as memories name them; without one nothing is remembered.
         subject: Option<String>,
+        /// What restricts the credential of the caller, and with it the answer.
+        restrictions: Option<Arc<Restrictions>>,
     },
 }
 
@@ -80,6 +85,7 @@ impl UserMessage {
             Participant::Caller {
                 conversation,
                 subject,
+                ..
             } => format!("{npc}/{conversation}/{}", short_hash(subject.as_deref())),
         };
         ConversationKey {
@@ -136,13 +142,25 @@ impl UserMessage {
         wants && self.subject().is_some()
     }
 
+    /// What restricts the answer.
+    pub(crate) fn restrictions(&self) -> Option<&Arc<Restrictions>> {
+        match &self.sender {
+            Participant::Device(_) => None,
+            Participant::Caller { restrictions, .. } => restrictions.as_ref(),
+        }
+    }
+
     /// The devices whose services the answer can use.
     pub(crate) fn devices(&self) -> Vec<DeviceKey> {
         match (&self.sender, &self.npc) {
             (Participant::Device(device), _) => vec![device.clone()],
             (Participant::Caller { .. }, None) => Vec::new(),
             (Participant::Caller { .. }, Some(npc)) => {
-                let devices = npc.settings.devices.iter().cloned();
+                let reaches = |device: &&DeviceId| {
+                    let restrictions = self.restrictions();
+                    restrictions.is_none_or(|one| one.check_device(device).is_ok())
+                };
+                let devices = npc.settings.devices.iter().filter(reaches).cloned();
                 let org = self.org;
                 devices.map(|device| DeviceKey { org, device }).collect()
             }

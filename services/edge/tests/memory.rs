@@ -84,6 +84,7 @@ fn token(key: &SigningKey, org: OrgId, device: &str) -> String {
         org,
         subject: Subject::Device(device.parse().unwrap()),
         scopes: [Scope::Device].into_iter().collect(),
+        restrictions: None,
         issued_at: now,
         expires_at: now + 86_400,
     })

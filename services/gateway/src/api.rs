@@ -23,6 +23,7 @@ const TAGS: &[(&str, &str)] = &[
 
 /// The problems that only some of the routes respond with.
 const PROBLEMS: &[ProblemKind] = &[
+    ProblemKind::OutsideKey,
     ProblemKind::UnknownDevice,
     ProblemKind::UnknownService,
     ProblemKind::InvalidParams,

@@ -33,13 +33,14 @@ use services::ServicesCache;
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 200, body = DeviceView, description = "The device")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["not_found", "unknown_device", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
     RequireRead(caller): RequireRead,
     Path(id): Path<DeviceId>,
 ) -> Result<axum::Json<DeviceView>, Problem> {
+    caller.require_device(&id)?;
     let key = DeviceKey {
         org: caller.org,
         device: id,
@@ -63,13 +64,12 @@ pub(crate) async fn get(
     if live.is_none() && stored.is_none() {
         return Err(unknown(&key.device));
     }
-    let org = key.org;
     let entry = DeviceEntry {
         id: key.device,
         live,
         stored,
     };
-    let services = ServicesCache::new(&gateway, org).get(&entry).await;
+    let services = ServicesCache::new(&gateway, &caller).get(&entry).await;
     let services = services.map_err(|error| device_unavailable(&error))?;
     let registered = Registered::Services(services);
     Ok(axum::Json(DeviceView::new(entry, registered)))
@@ -84,13 +84,14 @@ pub(crate) async fn get(
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 204, description = "The device is forgotten")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["not_found", "unknown_device", "device_online", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "device_online", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn forget(
     State(gateway): State<Arc<Gateway>>,
     RequireAdmin(caller): RequireAdmin,
     Path(id): Path<DeviceId>,
 ) -> Result<StatusCode, Problem> {
+    caller.require_device(&id)?;
     let key = DeviceKey {
         org: caller.org,
         device: id,
@@ -142,13 +143,14 @@ fn not_forgotten(error: &StoreError) -> Problem {
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 204, description = "The connection has ended")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["not_found", "unknown_device", "offline", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "offline", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn disconnect(
     State(gateway): State<Arc<Gateway>>,
     RequireAdmin(caller): RequireAdmin,
     Path(id): Path<DeviceId>,
 ) -> Result<StatusCode, Problem> {
+    caller.require_device(&id)?;
     let key = DeviceKey {
         org: caller.org,
         device: id,

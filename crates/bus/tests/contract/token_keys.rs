@@ -26,6 +26,7 @@ pub fn claims(number: u128) -> Claims {
         org: org(),
         subject: Subject::Device("toy-1".parse().unwrap()),
         scopes: [Scope::Device].into_iter().collect(),
+        restrictions: None,
         issued_at: now,
         expires_at: now + 3_600,
     }

@@ -1,6 +1,6 @@
-//! The content of an access token. Every claim is required.
+//! The content of an access token. Every claim but the restrictions is required.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::{
@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-use super::{AccessError, Scopes};
+use super::{AccessError, Restrictions, Scopes};
 use crate::id::{DeviceId, OrgId, TokenId};
 
 /// The longest lifetime of a token that can be issued: 366 days.
@@ -88,6 +88,8 @@ pub struct Claims {
     pub subject: Subject,
     /// What it permits.
     pub scopes: Scopes,
+    /// What restricts it beside its scopes; `None` for nothing.
+    pub restrictions: Option<Arc<Restrictions>>,
     /// When it was issued, in Unix seconds.
     pub issued_at: u64,
     /// When it expires, in Unix seconds.
@@ -126,6 +128,7 @@ mod tests {
                 org: OrgId::from_uuid(Uuid::from_u128(2)),
                 subject: Subject::Device("toy-1".parse().unwrap()),
                 scopes: Scopes::default(),
+                restrictions: None,
                 issued_at,
                 expires_at,
             };

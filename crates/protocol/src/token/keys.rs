@@ -1,11 +1,11 @@
 //! Signs and verifies access tokens.
 //!
-//! Invariant: EdDSA is the only algorithm, only the given keys are accepted, and every claim is
-//! required.
+//! Invariant: EdDSA is the only algorithm, only the given keys are accepted, and every claim but the
+//! restrictions is required.
 
 mod key_set;
 
-use std::{collections::HashMap, fmt, str::FromStr};
+use std::{collections::HashMap, fmt, str::FromStr, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use ed25519_dalek as dalek;
@@ -16,15 +16,17 @@ use jwt_compact::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{AccessError, Claims, Scopes, Subject};
+use super::{AccessError, Claims, Restrictions, Scopes, Subject};
 use crate::id::{OrgId, TokenId};
 
 pub use key_set::{KeySetError, SignedKeySet};
 
 const ISSUER: &str = "switchboard";
 const AUDIENCE: &str = "switchboard";
-/// Our own tokens have some 400 bytes.
-const MAX_TOKEN_BYTES: usize = 2048;
+/// The audience of a token with restrictions: nodes of releases that do not know them refuse it.
+const RESTRICTED_AUDIENCE: &str = "switchboard restricted";
+/// Our own tokens have some 400 bytes, and up to 3,000 with restrictions.
+const MAX_TOKEN_BYTES: usize = 4_096;
 /// The prefix of the public key's SHA-256 that is its id.
 const KID_BYTES: usize = 8;
 
@@ -96,11 +98,12 @@ impl SigningKey {
     pub fn sign(&self, claims: &Claims) -> Result<String, AccessError> {
         let mut jwt = JwtClaims::new(CustomClaims {
             iss: ISSUER.into(),
-            aud: AUDIENCE.into(),
+            aud: audience(claims.restrictions.is_some()).into(),
             sub: claims.subject.clone(),
             org: claims.org,
             scope: claims.scopes.to_string(),
             jti: claims.id,
+            restrictions: claims.restrictions.as_deref().cloned(),
         });
         jwt.issued_at = Some(date(claims.issued_at)?);
         jwt.expiration = Some(date(claims.expires_at)?);
@@ -265,6 +268,16 @@ struct CustomClaims {
     org: OrgId,
     scope: String,
     jti: TokenId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restrictions: Option<Restrictions>,
+}
+
+const fn audience(is_restricted: bool) -> &'static str {
+    if is_restricted {
+        RESTRICTED_AUDIENCE
+    } else {
+        AUDIENCE
+    }
 }
 
 fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims, AccessError> {
@@ -272,7 +285,7 @@ fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims,
     if custom.iss != ISSUER {
         return Err(AccessError::WrongIssuer);
     }
-    if custom.aud != AUDIENCE {
+    if custom.aud != audience(custom.restrictions.is_some()) {
         return Err(AccessError::WrongAudience);
     }
     let expires_at = unix_s(jwt.expiration)?;
@@ -287,6 +300,7 @@ fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims,
             .scope
             .parse::<Scopes>()
             .map_err(|_| AccessError::Malformed)?,
+        restrictions: custom.restrictions.clone().map(Arc::new),
         issued_at: unix_s(jwt.issued_at)?,
         expires_at,
     })

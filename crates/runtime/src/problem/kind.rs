@@ -76,6 +76,7 @@ problem_kinds! {
     InsufficientScope: 403 "insufficient_scope", "Insufficient scope", "the credential lacks the required scope";
     OperatorOnly: 403 "operator_only", "Operator only", "the operation requires the operator key";
     DevicePrefixMismatch: 403 "device_prefix_mismatch", "Device prefix mismatch", "the API key issues tokens for other devices";
+    OutsideKey: 403 "outside_key", "Outside of the key", "the credential is restricted to other devices or services; `restriction` names what restricts it";
     SessionExpired: 401 "session_expired", "Session expired", "the session of the console has ended";
     CrossSiteRequest: 403 "cross_site_request", "Cross-site request", "a session was sent by something other than the console";
     OrganisationRequired: 403 "organisation_required", "Organisation required", "the operator's session has no organisation";

@@ -7,6 +7,7 @@ use sqlx::PgConnection;
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
+    token::Restrictions,
 };
 use switchboard_runtime::paging::Order;
 use utoipa::ToSchema;
@@ -181,6 +182,8 @@ pub struct CallFilter<'a> {
     pub device: Option<&'a DeviceId>,
     /// Calls in this state.
     pub state: Option<CallState>,
+    /// Calls within these restrictions.
+    pub restrictions: Option<&'a Restrictions>,
 }
 
 impl CallMode {
@@ -287,7 +290,7 @@ fn from_name<T: Copy>(all: &[T], name: impl Fn(T) -> &'static str, text: &str) -
 
 /// The query of a page of calls, with its comparison and order.
 macro_rules! calls_page {
-    ($follows:literal, $order:literal, $org:expr, $after:expr, $filter:expr, $limit:expr) => {
+    ($follows:literal, $order:literal, $org:expr, $after:expr, $filter:expr, $reach:expr, $limit:expr) => {
         sqlx::query_as!(
             Row,
             r#"SELECT call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
@@ -295,13 +298,20 @@ macro_rules! calls_page {
                FROM calls
                WHERE org_id = $1 AND call_id "#
                 + $follows
-                + " $2 AND ($3::text IS NULL OR device_id = $3) AND ($4::text IS NULL OR state = $4) "
+                + " $2 AND ($3::text IS NULL OR device_id = $3) AND ($4::text IS NULL OR state = $4)
+                    AND ($6::text IS NULL OR starts_with(device_id, $6))
+                    AND ($7::text[] IS NULL OR EXISTS
+                        (SELECT FROM unnest($7) AS pattern
+                         WHERE CASE WHEN right(pattern, 1) = '*' THEN starts_with(service, left(pattern, -1))
+                                    ELSE service = pattern END)) "
                 + $order,
             $org.uuid(),
             $after,
             $filter.device.map(DeviceId::as_str),
             $filter.state.map(CallState::as_str),
-            i64::from($limit)
+            i64::from($limit),
+            $reach.0,
+            $reach.1
         )
     };
 }
@@ -377,13 +387,19 @@ impl Store {
         (order, after): (Order, Option<CallId>),
         limit: u32,
     ) -> Result<Vec<StoredCall>, StoreError> {
+        let restrictions = filter.restrictions;
+        let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
+        let services: Option<Vec<String>> = restrictions
+            .and_then(|one| one.services.as_ref())
+            .map(|patterns| patterns.iter().map(|one| one.as_str().to_owned()).collect());
+        let reach = (prefix.map(DeviceId::as_str), services.as_deref());
         let rows = with_timeout(async {
             let mut connection = self.tenant_conn(org).await?;
             match order {
                 Order::Asc => {
                     let after = after.map_or(Uuid::nil(), CallId::uuid);
                     let query =
-                        calls_page!(">", "ORDER BY call_id LIMIT $5", org, after, filter, limit);
+                        calls_page!(">", "ORDER BY call_id LIMIT $5", org, after, filter, reach, limit);
                     query.fetch_all(&mut *connection).await
                 }
                 Order::Desc => {
@@ -394,6 +410,7 @@ impl Store {
                         org,
                         after,
                         filter,
+                        reach,
                         limit
                     );
                     query.fetch_all(&mut *connection).await

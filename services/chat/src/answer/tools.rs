@@ -1,5 +1,6 @@
 //! The services that an answer can use, for models and for rules.
-//! Invariant: services that the NPC's policy denies are not in the set.
+//! Invariant: services that the NPC's policy denies, or that the credential of the caller does not
+//! reach, are not in the set.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -11,7 +12,7 @@ use serde_json::{
 use switchboard_bus::{Bus, BusError};
 use switchboard_catalog::ToolPolicy;
 use switchboard_completions::Tool;
-use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_protocol::{id::DeviceKey, schema::Digest, token::Restrictions};
 use switchboard_rule_responder::Service;
 use switchboard_runtime::budget::Budgets;
 use switchboard_store::Npc;
@@ -70,6 +71,8 @@ struct KnownService {
 pub(crate) struct ToolSet {
     devices: Vec<(DeviceKey, Arc<DeviceServices>)>,
     naming: Option<Naming>,
+    /// Of the caller that the answer is for.
+    restrictions: Option<Arc<Restrictions>>,
 }
 
 /// A service that can be called.
@@ -110,6 +113,7 @@ impl ServiceCache {
         Ok(ToolSet {
             devices,
             naming: Some(naming),
+            restrictions: message.restrictions().cloned(),
         })
     }
 
@@ -204,7 +208,7 @@ impl ToolSet {
     /// than their text; so they are not kept.
     pub(crate) fn prepare(&self) -> Vec<(&DeviceKey, Vec<Service>)> {
         let devices = self.devices.iter().map(|(device, known)| {
-            let services = known.0.iter().map(|service| {
+            let services = self.reached(known).map(|service| {
                 let definition = serde_json::from_str(service.definition.get());
                 Service::read(&service.name, &definition.unwrap_or_default())
             });
@@ -279,7 +283,7 @@ impl ToolSet {
 
     fn entries(&self) -> impl Iterator<Item = (Callable<'_>, &Tool)> {
         self.devices.iter().flat_map(|(device, known)| {
-            known.0.iter().map(move |service| {
+            self.reached(known).map(move |service| {
                 let callable = Callable {
                     device,
                     service: &service.name,
@@ -288,6 +292,13 @@ impl ToolSet {
                 };
                 (callable, &service.tool)
             })
+        })
+    }
+
+    fn reached<'a>(&'a self, known: &'a DeviceServices) -> impl Iterator<Item = &'a KnownService> {
+        let restrictions = self.restrictions.as_deref();
+        known.0.iter().filter(move |service| {
+            restrictions.is_none_or(|one| one.check_service(&service.name).is_ok())
         })
     }
 
@@ -334,6 +345,7 @@ fn describe_service(name: &str, description: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use switchboard_protocol::token::ServicePattern;
 
     use super::*;
 
@@ -356,6 +368,38 @@ mod tests {
         }
         let len = cache.entries.len();
         assert!((50..400).contains(&len), "{len}");
+    }
+
+    #[test]
+    fn restricted_caller_has_the_services_that_it_reaches() {
+        let json = json!({"led.on": {}, "led.off": {}, "reset": {}}).to_string();
+        let policy = ToolPolicy::default();
+        let known = DeviceServices::parse(json.as_bytes(), Naming::Alone, &policy);
+        let known = Arc::new(known.unwrap());
+        let device = DeviceKey {
+            org: "org_0000000000000000000000000000abcd".parse().unwrap(),
+            device: "toy-1".parse().unwrap(),
+        };
+        let restrictions = Restrictions {
+            services: Some(vec![ServicePattern::parse("led.*").unwrap()]),
+            ..Restrictions::default()
+        };
+        let set = |restrictions| ToolSet {
+            devices: vec![(device.clone(), Arc::clone(&known))],
+            naming: Some(Naming::Alone),
+            restrictions,
+        };
+        let names = |set: &ToolSet| {
+            let names = set.callables().map(|callable| callable.service.to_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(&set(None)), ["led.off", "led.on", "reset"]);
+        let restricted = set(Some(Arc::new(restrictions)));
+        assert_eq!(names(&restricted), ["led.off", "led.on"]);
+        assert_eq!(restricted.tools("reset").len(), 2);
+        assert!(restricted.find("reset").is_none());
+        assert!(restricted.service("toy-1", "reset").is_none());
+        assert_eq!(restricted.prepare()[0].1.len(), 2);
     }
 
     #[test]

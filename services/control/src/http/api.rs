@@ -87,6 +87,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::BusUnavailable,
     ProblemKind::InvalidPartNumber,
     ProblemKind::ScopeNotHeld,
+    ProblemKind::OutsideKey,
     ProblemKind::InsecureSession,
     ProblemKind::CrossSiteRequest,
     ProblemKind::SignInCodeRefused,

@@ -337,6 +337,7 @@ mod tests {
         let caller = |number| Caller {
             org: OrgId::from_uuid(Uuid::from_u128(number)),
             scopes: [Scope::Read].into_iter().collect(),
+            restrictions: None,
             credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(number))),
         };
         let parts = || Request::new(()).into_parts().0;

@@ -1,6 +1,7 @@
 //! `/v1/api-keys`: the API keys of an organisation.
 //!
-//! Invariant: a key has no scope that its creator does not have, and its secret is sent once.
+//! Invariant: a key has no scope that its creator does not have and reaches nothing that its creator
+//! does not reach, and its secret is sent once.
 
 use std::sync::Arc;
 
@@ -9,10 +10,10 @@ use chrono::{DateTime, Utc};
 use http::StatusCode;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
-use switchboard_identity::ApiKeySecret;
+use switchboard_identity::{ApiKeySecret, Caller, outside_key};
 use switchboard_protocol::{
     id::{ApiKeyId, DeviceId},
-    token::{Scope, Scopes},
+    token::{MAX_PATTERNS, MAX_PATTERNS_JSON_BYTES, Restrictions, Scope, Scopes, ServicePattern},
 };
 use switchboard_runtime::{
     paging::{Cursor, JsonElements, Limit, List, Paging},
@@ -47,10 +48,13 @@ pub(crate) struct KeyRequest {
     /// The end of the key's validity (RFC 3339). Default: it does not expire.
     #[schema(example = "2027-01-02T03:04:05Z")]
     expires_at: Option<DateTime<Utc>>,
-    /// The beginning of the ids of the devices that the key issues tokens for. Only of a key whose
-    /// single scope is `provision`. Default: all devices.
+    /// The beginning of the ids of the devices that the key reaches. Default: that of the caller.
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$", example = "toy-")]
     device_prefix: Option<DeviceId>,
+    /// The services that the key reaches: names, or beginnings of names followed by `*`; at most 1,500
+    /// bytes as JSON. Default: those of the caller.
+    #[schema(min_items = 1, max_items = 32, example = json!(["wave", "led.*"]))]
+    services: Option<Vec<ServicePattern>>,
 }
 
 /// A created API key, with its secret. No other response has the secret.
@@ -90,9 +94,12 @@ pub(crate) struct ApiKeyView {
     /// The end of its validity (RFC 3339); null if it does not expire.
     #[schema(example = json!(null))]
     expires_at: Option<DateTime<Utc>>,
-    /// The beginning of the ids of the devices that it issues tokens for; null for all devices.
+    /// The beginning of the ids of the devices that it reaches; null for all devices.
     #[schema(max_length = 64, example = json!(null))]
     device_prefix: Option<String>,
+    /// The services that it reaches; null for all services.
+    #[schema(min_items = 1, max_items = 32, value_type = Option<Vec<ServicePattern>>, example = json!(null))]
+    services: Option<Vec<String>>,
     /// When it was last used, to the minute (RFC 3339); null if it was not used yet.
     #[schema(example = "2026-01-02T03:04:05Z")]
     last_used_at: Option<DateTime<Utc>>,
@@ -109,6 +116,7 @@ impl From<ApiKey> for ApiKeyView {
             revoked_at: key.revoked_at,
             expires_at: key.limits.expires_at,
             device_prefix: key.limits.device_prefix,
+            services: key.limits.services,
             last_used_at: key.last_used_at,
         }
     }
@@ -126,13 +134,13 @@ pub(crate) struct ApiKeys {
 
 /// Creates an API key.
 ///
-/// It cannot have scopes that the caller does not have.
+/// It cannot have scopes that the caller does not have, and reaches no other devices and services.
 #[utoipa::path(
     post, path = "/v1/api-keys", tag = "API keys", operation_id = "createApiKey",
     request_body(content = KeyRequest),
     responses((status = 201, body = CreatedKey, description = "Created; the response is the only one with the secret", headers(("Cache-Control" = String, description = "`no-store`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "quota_exceeded", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "outside_key", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireAdmin(caller): RequireAdmin,
@@ -143,7 +151,7 @@ pub(crate) async fn create(
         Some(scopes) => grantable_scopes(scopes, &caller)?,
         None => caller.scopes,
     };
-    let limits = checked_limits(&request, scopes)?;
+    let limits = checked_limits(&request, &caller)?;
     let more = [(Quota::ApiKeys, 1)];
     control.admit(caller.org.into(), &more).await?;
     let secret = ApiKeySecret::generate();
@@ -220,24 +228,51 @@ pub(crate) async fn revoke(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn checked_limits(request: &KeyRequest, scopes: Scopes) -> Result<ApiKeyLimits, ControlError> {
+fn checked_limits(request: &KeyRequest, caller: &Caller) -> Result<ApiKeyLimits, ControlError> {
     if request.expires_at.is_some_and(|at| at <= Utc::now()) {
         return Err(ControlError::invalid(
             "expires_at",
             "`expires_at` must be in the future.",
         ));
     }
-    let provisions_only = scopes == [Scope::Provision].into_iter().collect();
-    if request.device_prefix.is_some() && !provisions_only {
-        return Err(ControlError::invalid(
-            "device_prefix",
-            "`device_prefix` is for a key whose single scope is `provision`.",
-        ));
-    }
+    let restrictions = checked_restrictions(request, caller)?;
+    let services = restrictions.services.map(|services| {
+        let services = services.iter();
+        services.map(|one| one.as_str().to_owned()).collect()
+    });
     Ok(ApiKeyLimits {
         expires_at: request.expires_at,
-        device_prefix: request.device_prefix.as_ref().map(DeviceId::to_string),
+        device_prefix: restrictions.device_prefix.map(|one| one.to_string()),
+        services,
     })
+}
+
+/// The restrictions of the key: at least those of the caller.
+fn checked_restrictions(
+    request: &KeyRequest,
+    caller: &Caller,
+) -> Result<Restrictions, ControlError> {
+    if let Some(services) = &request.services {
+        let bytes = serde_json::to_vec(services).map_or(usize::MAX, |json| json.len());
+        if !(1..=MAX_PATTERNS).contains(&services.len()) || bytes > MAX_PATTERNS_JSON_BYTES {
+            return Err(ControlError::invalid(
+                "services",
+                format!(
+                    "`services` must have 1 to {MAX_PATTERNS} names or beginnings of names, and at most \
+                     {MAX_PATTERNS_JSON_BYTES} bytes as JSON."
+                ),
+            ));
+        }
+    }
+    let requested = Restrictions {
+        device_prefix: request.device_prefix.clone(),
+        services: request.services.clone(),
+    };
+    let Some(own) = caller.restrictions.as_deref() else {
+        return Ok(requested);
+    };
+    let narrowed = own.narrowed(requested);
+    Ok(narrowed.map_err(|outside| outside_key(&outside))?)
 }
 
 /// A key with this secret, to be stored.

@@ -1,7 +1,7 @@
 //! `/v1/tokens`: access tokens for devices and clients.
 //!
-//! Invariant: a token has no scope that its creator does not have. A revocation is in PostgreSQL
-//! before its request is answered.
+//! Invariant: a token has no scope that its creator does not have, and reaches nothing that its
+//! creator does not reach. A revocation is in PostgreSQL before its request is answered.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use switchboard_identity::{Caller, Credential, QuotaError};
+use switchboard_identity::{Caller, QuotaError, outside_key};
 use switchboard_protocol::{
     id::TokenId,
-    token::{Claims, Scope, Scopes, Subject},
+    token::{Claims, Outside, Scope, Scopes, Subject},
 };
 use switchboard_runtime::{
     paging::{self, Cursor, Limit, List},
@@ -73,7 +73,8 @@ pub(crate) struct CreatedToken {
 
 /// Issues an access token for a device or a client.
 ///
-/// With the scope `provision` only for a device.
+/// With the scope `provision` only for a device. A token of a client has the restrictions of the
+/// caller.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "Tokens", operation_id = "createToken",
     request_body(content = TokenRequest),
@@ -89,9 +90,10 @@ pub(crate) async fn create(
     let scopes = if caller.scopes.contains(Scope::Admin) {
         grantable_scopes(&request.scopes, &caller)?
     } else {
-        control.provisionable_scopes(&request, &caller).await?
+        provisionable_scopes(&request)?
     };
     check_subject(&request.subject, scopes)?;
+    check_reach(&request.subject, &caller)?;
     let ttl_s = control.checked_ttl(request.ttl_s)?;
     control.admit_token(&caller, &request.subject).await?;
     let keys = signing_keys::load(&control.store, Some(caller.org)).await?;
@@ -267,28 +269,6 @@ impl Control {
         }
     }
 
-    /// The scope `device`, for a caller that issues tokens of devices only.
-    async fn provisionable_scopes(
-        &self,
-        request: &TokenRequest,
-        caller: &Caller,
-    ) -> Result<Scopes, ControlError> {
-        let device_only: Scopes = [Scope::Device].into_iter().collect();
-        if let Some(scope) = request.scopes.iter().find(|one| **one != Scope::Device) {
-            return Err(scope_not_held(*scope).into());
-        }
-        if let (Subject::Device(device), Credential::ApiKey(id)) =
-            (&request.subject, &caller.credential)
-        {
-            let key = self.store.api_key(caller.org, *id).await?;
-            let prefix = key.and_then(|key| key.limits.device_prefix);
-            if let Some(prefix) = prefix.filter(|prefix| !device.as_str().starts_with(prefix)) {
-                return Err(device_prefix_mismatch(&prefix).into());
-            }
-        }
-        grantable(device_only, &request.scopes)
-    }
-
     /// Publishes a revocation to all nodes. It is already stored, so a failure only delays it until
     /// the key publisher runs again; the request has succeeded.
     async fn publish_revocation(&self, revoked: RevokedToken) {
@@ -297,6 +277,27 @@ impl Control {
             tracing::warn!(%error, token.id = %revoked.id, "a token revocation cannot be published; the key publisher sends it within seconds");
         }
     }
+}
+
+/// The scope `device`, for a caller that issues tokens of devices only.
+fn provisionable_scopes(request: &TokenRequest) -> Result<Scopes, ControlError> {
+    if let Some(scope) = request.scopes.iter().find(|one| **one != Scope::Device) {
+        return Err(scope_not_held(*scope).into());
+    }
+    grantable([Scope::Device].into_iter().collect(), &request.scopes)
+}
+
+/// A token of a device is for one that the caller reaches.
+fn check_reach(subject: &Subject, caller: &Caller) -> Result<(), Problem> {
+    let Subject::Device(device) = subject else {
+        return Ok(());
+    };
+    caller
+        .check_device(device)
+        .map_err(|outside| match outside {
+            Outside::DevicePrefix(prefix) => device_prefix_mismatch(prefix.as_str()),
+            outside => outside_key(&outside),
+        })
 }
 
 /// These scopes as a set, if the caller has all of them.
@@ -379,6 +380,11 @@ fn claims(caller: &Caller, subject: Subject, scopes: Scopes, ttl_s: u64) -> Clai
     Claims {
         id: TokenId::from_uuid(Uuid::now_v7()),
         org: caller.org,
+        // A token of a device only connects it.
+        restrictions: match &subject {
+            Subject::Device(_) => None,
+            Subject::Client(_) => caller.restrictions.clone(),
+        },
         subject,
         scopes,
         issued_at,

@@ -79,7 +79,7 @@ async fn provisioning_key_has_no_other_operation() {
 }
 
 #[tokio::test]
-async fn device_prefix_needs_the_single_scope_provision() {
+async fn invalid_limit_of_a_key_is_named() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let check = async |document: Value, field: &str| {
@@ -90,9 +90,16 @@ async fn device_prefix_needs_the_single_scope_provision() {
             "{problem}"
         );
     };
-    let prefix = |scopes: Value| json!({"name": "x", "scopes": scopes, "device_prefix": "toy-"});
-    check(prefix(json!(["provision", "read"])), "device_prefix").await;
-    check(prefix(json!(["admin"])), "device_prefix").await;
+    check(
+        json!({"name": "x", "device_prefix": "toy 1"}),
+        "device_prefix",
+    )
+    .await;
+    check(json!({"name": "x", "services": []}), "services").await;
+    check(json!({"name": "x", "services": vec!["a"; 33]}), "services").await;
+    let long = vec!["x".repeat(129); 12];
+    check(json!({"name": "x", "services": long}), "services").await;
+    check(json!({"name": "x", "services": ["a", ""]}), "services/1").await;
     let past = Utc::now() - TimeDelta::seconds(1);
     check(json!({"name": "x", "expires_at": past}), "expires_at").await;
     // An administrator without the scope `device` cannot issue tokens for devices either.
@@ -133,4 +140,76 @@ async fn key_expires_and_its_last_use_is_recorded() {
         (status == 401).then(|| assert_eq!(problem["type"], "/problems/unknown_api_key"))
     })
     .await;
+}
+
+#[tokio::test]
+async fn key_creates_nothing_that_reaches_more() {
+    let installation = Installation::start().await;
+    installation.trusted().await;
+    let org = installation.new_org("Toys").await;
+    let document = json!({"name": "toys", "device_prefix": "toy-", "services": ["wave", "led.*"]});
+    let (status, created) = installation.create_key(&org, document).await;
+    assert_eq!((status, &created["device_prefix"]), (201, &json!("toy-")));
+    assert_eq!(created["services"], json!(["wave", "led.*"]));
+    let restricted = Org {
+        key: created["api_key"].as_str().unwrap().to_owned(),
+        id: org.id.clone(),
+    };
+    let check = async |more: Value, expected: Result<(Value, Value), &str>| {
+        let mut document = json!({"name": "one"});
+        document
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, key) = installation.create_key(&restricted, document).await;
+        let found = match status {
+            201 => Ok((key["device_prefix"].clone(), key["services"].clone())),
+            _ => {
+                assert_eq!(
+                    (status, &key["type"]),
+                    (403, &json!("/problems/outside_key"))
+                );
+                Err(key["restriction"].as_str().unwrap())
+            }
+        };
+        assert_eq!(found, expected, "{more}");
+    };
+    let own = (json!("toy-"), json!(["wave", "led.*"]));
+    check(json!({}), Ok(own)).await;
+    let narrower = json!({"device_prefix": "toy-1", "services": ["led.on"]});
+    check(narrower, Ok((json!("toy-1"), json!(["led.on"])))).await;
+    check(json!({"device_prefix": "to"}), Err("device_prefix")).await;
+    check(json!({"services": ["*"]}), Err("services")).await;
+    check(json!({"services": ["wave", "reset"]}), Err("services")).await;
+    // Tokens of devices are for devices within reach; those of clients have the restrictions.
+    let lamp = installation.ask_for_token(&restricted.key, "device:lamp-1", json!(["device"]));
+    let mismatch = (403, "/problems/device_prefix_mismatch".to_owned());
+    assert_eq!(lamp.await, mismatch);
+    let body = json!({"subject": "client:app", "scopes": ["read", "admin"]});
+    let issued = installation.send(
+        Method::POST,
+        "/v1/tokens",
+        Some(&restricted.key),
+        Some(body),
+    );
+    let token = issued.await.1["access_token"].as_str().unwrap().to_owned();
+    let seen = installation.send(Method::GET, "/v1/session", Some(&token), None);
+    let (status, seen) = seen.await;
+    assert_eq!(status, StatusCode::OK, "{seen}");
+    assert_eq!(
+        seen["restrictions"],
+        json!({"device_prefix": "toy-", "services": ["wave", "led.*"]})
+    );
+    assert_eq!(seen["actor"]["name"], "client:app");
+    let holder = Org {
+        key: token,
+        id: org.id.clone(),
+    };
+    let (status, problem) = installation
+        .create_key(
+            &holder,
+            json!({"name": "x", "scopes": ["read"], "services": ["*"]}),
+        )
+        .await;
+    assert_eq!((status, &problem["restriction"]), (403, &json!("services")));
 }

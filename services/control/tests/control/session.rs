@@ -75,6 +75,10 @@ async fn session_stands_for_its_key() {
         (&json!("Toys"), &json!(false))
     );
     assert_eq!(seen["actor"]["kind"], "api_key");
+    assert_eq!(
+        seen["restrictions"],
+        json!({"device_prefix": null, "services": null})
+    );
     assert!(seen["expires_at"].is_string(), "{seen}");
     assert_eq!(headers[header::CACHE_CONTROL], "no-store");
     let cookie = headers[header::SET_COOKIE].to_str().unwrap();

@@ -188,6 +188,7 @@ async fn signed_keys_are_published_and_restored() {
         org: OrgId::from_uuid(Uuid::now_v7()),
         subject: "client:app".parse().unwrap(),
         scopes: [Scope::Call].into_iter().collect(),
+        restrictions: None,
         issued_at: now,
         expires_at: now + 60,
     };

@@ -158,6 +158,7 @@ impl Node {
             org: self.org,
             subject: Subject::Device(device.parse().unwrap()),
             scopes: [Scope::Device].into_iter().collect(),
+            restrictions: None,
             issued_at: now_s(),
             expires_at: now_s() + 3_600,
         }

@@ -3,9 +3,11 @@
 use std::time::{Duration, Instant};
 
 use switchboard_bus::{Answer, BusError, Call, CancelKey, Notification};
+use switchboard_identity::Caller;
 use switchboard_protocol::{
-    id::{CallId, DeviceKey},
+    id::{CallId, DeviceId, DeviceKey},
     outcome::{Delivered, Outcome},
+    token::Outside,
 };
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -27,15 +29,29 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// A call whose time started when the head of its request was complete.
-    pub(crate) fn new(device: DeviceKey, request: CallRequest, started: Instant) -> Self {
-        Self {
+    /// A call whose time started when the head of its request was complete. Every call of a caller is
+    /// made of it.
+    ///
+    /// # Errors
+    /// What restricts the credential to other devices or services.
+    pub(crate) fn new(
+        caller: &Caller,
+        device: DeviceId,
+        request: CallRequest,
+        started: Instant,
+    ) -> Result<Self, Outside<'_>> {
+        caller.check_device(&device)?;
+        caller.check_service(&request.service)?;
+        Ok(Self {
             id: CallId::from_uuid(Uuid::now_v7()),
-            device,
+            device: DeviceKey {
+                org: caller.org,
+                device,
+            },
             request,
             started,
             cancel_key: None,
-        }
+        })
     }
 
     /// Time until the deadline of the call, which covers all of its steps.
@@ -144,24 +160,31 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
-    use switchboard_protocol::id::OrgId;
+    use switchboard_identity::Credential;
+    use switchboard_protocol::{
+        id::{ApiKeyId, OrgId},
+        token::Scopes,
+    };
 
     use super::*;
 
     #[test]
     fn unsent_call_is_not_delivered() {
         fn check(error: &BusError, timeout: Duration, expected: Option<Outcome>) {
-            let device = DeviceKey {
+            let caller = Caller {
                 org: OrgId::from_uuid(Uuid::from_u128(1)),
-                device: "toy-1".parse().unwrap(),
+                scopes: Scopes::default(),
+                restrictions: None,
+                credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(2))),
             };
+            let device = "toy-1".parse().unwrap();
             let request = CallRequest {
                 service: "wave".into(),
                 params: bytes::Bytes::from_static(b"{}"),
                 input: bytes::Bytes::new(),
                 timeout,
             };
-            let attempt = Attempt::new(device, request, Instant::now());
+            let attempt = Attempt::new(&caller, device, request, Instant::now()).unwrap();
             let answer = attempt.answer_for(error);
             let expected = expected.map(|outcome| (outcome, Delivered::No));
             let seen = answer.map(|answer| (answer.outcome, answer.delivered));

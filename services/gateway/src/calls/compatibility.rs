@@ -65,6 +65,7 @@ fn digests_of_calls_are_unchanged() {
         let caller = Caller {
             org,
             scopes: "call".parse().unwrap(),
+            restrictions: None,
             credential,
         };
         format!("key {holder} {}", hex(&key.scoped(&caller, &device).hash))

@@ -7,8 +7,9 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
+use switchboard_identity::outside_key;
 use switchboard_protocol::{
-    id::{CallId, DeviceId, DeviceKey},
+    id::{CallId, DeviceId},
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::problem::{Json, Path, Problem};
@@ -62,7 +63,7 @@ struct CallResult {
     extensions(
         ("x-idempotent" = json!(true)),
         ("x-problems" = json!([
-            "not_found", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
+            "not_found", "outside_key", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
             "overloaded", "queue_full", "quota_exceeded", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
         ])),
     ),
@@ -74,12 +75,10 @@ pub(crate) async fn create(
     headers: HeaderMap,
     Json(body): Json<CallBody>,
 ) -> Result<Response, Problem> {
-    let device = DeviceKey {
-        org: caller.org,
-        device,
-    };
     let (request, mode) = body.parse()?;
-    let attempt = Attempt::new(device, request, started);
+    let attempt = Attempt::new(&caller, device, request, started);
+    let attempt =
+        attempt.map_err(|outside| outside_key(&outside).with("delivered", Delivered::No))?;
     let key = IdempotencyKey::from_headers(&headers)?;
     if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
         return Err(attempt.not_sent(admission::rate_limited(refused)));

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Deserializer, Serialize, de};
+use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{CallId, DeviceId, OrgId},
     outcome::Delivered,
@@ -99,7 +100,7 @@ impl TryFrom<u64> for WaitMs {
     params(("id" = CallId, Path, description = "ID of the call"), GetQuery),
     responses((status = 200, body = CallView<'static>, description = "The call")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["not_found", "unknown_call", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_call", "store_unavailable"]))),
 )]
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
@@ -108,6 +109,7 @@ pub(crate) async fn get(
     Query(GetQuery { wait_ms }): Query<GetQuery>,
 ) -> Result<Response, Problem> {
     let WaitMs(wait_ms) = wait_ms;
+    require_reach(&gateway, &caller, id).await?;
     let call = if wait_ms == 0 {
         read(&gateway, caller.org, id).await?
     } else {
@@ -138,6 +140,7 @@ pub(crate) async fn list(
     let filter = CallFilter {
         device: query.device_id.as_ref(),
         state: query.state,
+        restrictions: caller.restrictions.as_deref(),
     };
     let calls = async {
         end_overdue(&gateway, Overdue::Of(caller.org)).await?;
@@ -168,13 +171,14 @@ pub(crate) async fn list(
     params(("id" = CallId, Path, description = "ID of the call")),
     responses((status = 204, description = "The call is cancelled and will not be sent")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["not_found", "unknown_call", "call_sent", "call_ended", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_call", "call_sent", "call_ended", "store_unavailable"]))),
 )]
 pub(crate) async fn cancel(
     State(gateway): State<Arc<Gateway>>,
     RequireCall(caller): RequireCall,
     Path(id): Path<CallId>,
 ) -> Result<StatusCode, Problem> {
+    require_reach(&gateway, &caller, id).await?;
     let end = completion::cancelled();
     let cancelled = gateway.store.cancel_call(caller.org, id, &end).await;
     match cancelled.map_err(|error| calls_unavailable(&error))? {
@@ -191,6 +195,15 @@ pub(crate) async fn cancel(
         }
         CallCancellation::Unknown => Err(unknown(id)),
     }
+}
+
+/// Requires that a stored call is within reach of the credential.
+async fn require_reach(gateway: &Gateway, caller: &Caller, id: CallId) -> Result<(), Problem> {
+    if caller.restrictions.is_none() {
+        return Ok(());
+    }
+    let call = read(gateway, caller.org, id).await?;
+    caller.require_call(&call.device, &call.service)
 }
 
 /// The call when it has ended, or as it is at `until`.

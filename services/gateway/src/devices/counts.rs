@@ -8,6 +8,7 @@ use switchboard_protocol::id::{DeviceId, DeviceRange};
 use switchboard_runtime::problem::{Problem, Query};
 use utoipa::{IntoParams, ToSchema};
 
+use super::page::reachable;
 use crate::{Gateway, admission::RequireRead, bus_unavailable, store_unavailable};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -20,7 +21,7 @@ pub(crate) struct CountsQuery {
 }
 
 /// How many devices there are.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct DeviceCounts {
     /// Devices that are connected. Those of a node that was lost count for some seconds more.
     #[schema(minimum = 0, example = 12)]
@@ -46,6 +47,9 @@ pub(crate) async fn get(
     let range = DeviceRange {
         prefix: prefix.as_ref().map(DeviceId::as_str),
         after: None,
+    };
+    let Some(range) = reachable(&caller, range) else {
+        return Ok(axum::Json(DeviceCounts::default()));
     };
     let (online, stored) = tokio::join!(
         gateway.bus.count(caller.org, range),

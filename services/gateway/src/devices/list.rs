@@ -120,7 +120,7 @@ pub(crate) async fn list(
     let mut page = PageBuilder {
         gateway: &gateway,
         query: &query,
-        services: ServicesCache::new(&gateway, caller.org),
+        services: ServicesCache::new(&gateway, &caller),
         charge: PageCharge::new(&gateway.responses, owner),
         devices: JsonElements::default(),
         count: 0,
@@ -191,16 +191,16 @@ impl PageBuilder<'_> {
     }
 
     async fn read(&self, limit: Limit) -> Result<DevicePage, Problem> {
-        let (gateway, org) = (self.gateway, self.services.org());
+        let (gateway, caller) = (self.gateway, self.services.caller());
         let range = DeviceRange {
             prefix: self.query.prefix.as_ref().map(DeviceId::as_str),
             after: self.last.as_ref().map(DeviceId::as_str),
         };
         let page = match self.query.online {
-            None => page::page(gateway, org, range, limit).await,
-            Some(true) => page::connected(gateway, org, range, limit).await,
+            None => page::page(gateway, caller, range, limit).await,
+            Some(true) => page::connected(gateway, caller, range, limit).await,
             Some(false) => {
-                let page = page::disconnected(gateway, org, range, limit).await;
+                let page = page::disconnected(gateway, caller, range, limit).await;
                 return page.map_err(|error| unavailable(&error));
             }
         };

@@ -15,6 +15,7 @@ pub(crate) struct DeviceEntry {
 }
 
 /// A page of devices, and whether another page follows.
+#[derive(Default)]
 pub(crate) struct DevicePage {
     pub(crate) entries: Vec<DeviceEntry>,
     /// The last device that was read: the next page begins after it.

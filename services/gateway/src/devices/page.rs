@@ -1,15 +1,38 @@
 //! Pages of devices: read from the directory of connected devices and from the database, each bounded
 //! by the page.
+//!
+//! Invariant: devices beyond the restrictions of the caller are not read.
 
 use std::collections::HashMap;
 
 use switchboard_bus::BusError;
-use switchboard_protocol::id::{DeviceId, DeviceRange, OrgId};
+use switchboard_identity::Caller;
+use switchboard_protocol::id::{DeviceId, DeviceRange};
 use switchboard_runtime::paging::Limit;
 use switchboard_store::{StoreError, StoredDevice};
 
 use super::merge::{DeviceEntry, DevicePage, merge};
 use crate::Gateway;
+
+/// The part of a range that the caller reaches; `None` if that is nothing.
+pub(super) fn reachable<'a>(caller: &'a Caller, range: DeviceRange<'a>) -> Option<DeviceRange<'a>> {
+    let restrictions = caller.restrictions.as_deref();
+    let Some(reach) = restrictions.and_then(|one| one.device_prefix.as_ref()) else {
+        return Some(range);
+    };
+    let (reach, wanted) = (reach.as_str(), range.prefix.unwrap_or(""));
+    let prefix = if wanted.starts_with(reach) {
+        wanted
+    } else if reach.starts_with(wanted) {
+        reach
+    } else {
+        return None;
+    };
+    Some(DeviceRange {
+        prefix: Some(prefix),
+        ..range
+    })
+}
 
 /// The organisation's devices of a range in byte order of their IDs, connected or stored. If the
 /// database is unavailable, the page is marked incomplete.
@@ -18,10 +41,14 @@ use crate::Gateway;
 /// When the directory of connected devices is unavailable.
 pub(crate) async fn page(
     gateway: &Gateway,
-    org: OrgId,
+    caller: &Caller,
     range: DeviceRange<'_>,
     limit: Limit,
 ) -> Result<DevicePage, BusError> {
+    let org = caller.org;
+    let Some(range) = reachable(caller, range) else {
+        return Ok(DevicePage::default());
+    };
     let count = usize::from(limit.count());
     let (live, stored) = tokio::join!(
         gateway.bus.list(org, range, count + 1),
@@ -44,10 +71,14 @@ pub(crate) async fn page(
 /// When the directory of connected devices is unavailable.
 pub(super) async fn connected(
     gateway: &Gateway,
-    org: OrgId,
+    caller: &Caller,
     range: DeviceRange<'_>,
     limit: Limit,
 ) -> Result<DevicePage, BusError> {
+    let org = caller.org;
+    let Some(range) = reachable(caller, range) else {
+        return Ok(DevicePage::default());
+    };
     let count = usize::from(limit.count());
     let mut live = gateway.bus.list(org, range, count + 1).await?;
     let more = live.len() > count;
@@ -91,10 +122,14 @@ pub(super) enum Unavailable {
 /// When the database, or the directory of connected devices, is unavailable.
 pub(super) async fn disconnected(
     gateway: &Gateway,
-    org: OrgId,
+    caller: &Caller,
     range: DeviceRange<'_>,
     limit: Limit,
 ) -> Result<DevicePage, Unavailable> {
+    let org = caller.org;
+    let Some(range) = reachable(caller, range) else {
+        return Ok(DevicePage::default());
+    };
     let stored = gateway.store.devices(org, range, limit.fetch_count()).await;
     let mut stored = stored.map_err(Unavailable::Store)?;
     let more = stored.len() > usize::from(limit.count());

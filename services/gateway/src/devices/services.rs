@@ -2,16 +2,20 @@
 //! database for others; each registration once per request.
 //!
 //! A registration of a connected device that cannot be read does not hide the device.
+//!
+//! Invariant: services beyond the restrictions of the caller are left out.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
 use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use switchboard_bus::Presence;
-use switchboard_protocol::{id::OrgId, schema::Digest};
+use switchboard_identity::Caller;
+use switchboard_protocol::schema::Digest;
 use switchboard_store::StoreError;
 
 use super::merge::DeviceEntry;
@@ -20,7 +24,7 @@ use crate::Gateway;
 /// The registrations read for one request. Devices with the same firmware share one.
 pub(super) struct ServicesCache<'a> {
     gateway: &'a Gateway,
-    org: OrgId,
+    caller: &'a Caller,
     entries: HashMap<Digest, Option<Arc<RawValue>>>,
     names: HashMap<Digest, Arc<Vec<String>>>,
     /// The size of all entries, and of the registrations of which only the names are kept.
@@ -32,10 +36,10 @@ pub(super) struct ServicesCache<'a> {
 }
 
 impl<'a> ServicesCache<'a> {
-    pub(super) fn new(gateway: &'a Gateway, org: OrgId) -> Self {
+    pub(super) fn new(gateway: &'a Gateway, caller: &'a Caller) -> Self {
         Self {
             gateway,
-            org,
+            caller,
             entries: HashMap::new(),
             names: HashMap::new(),
             bytes: 0,
@@ -78,9 +82,9 @@ impl<'a> ServicesCache<'a> {
             .collect()
     }
 
-    /// The organisation.
-    pub(super) const fn org(&self) -> OrgId {
-        self.org
+    /// The caller, whose restrictions hold.
+    pub(super) const fn caller(&self) -> &'a Caller {
+        self.caller
     }
 
     /// The size of what was read so far.
@@ -136,19 +140,23 @@ impl<'a> ServicesCache<'a> {
         if self.failed {
             return Err(StoreError::Unavailable(None));
         }
-        let read = self.gateway.store.service_names(self.org, digests).await;
+        let read = self.gateway.store.service_names(self.caller.org, digests).await;
         self.failed = read.is_err();
         for (digest, names) in digests.iter().zip(read?) {
-            let names = names.unwrap_or_default();
+            let mut names = names.unwrap_or_default();
+            names.retain(|name| self.caller.check_service(name).is_ok());
             self.bytes += names.iter().map(String::len).sum::<usize>();
             self.names.insert(*digest, Arc::new(names));
         }
         Ok(())
     }
 
-    fn insert(&mut self, digest: Digest, services: Option<Arc<RawValue>>) {
+    /// Keeps what the caller reaches of a registration.
+    fn insert(&mut self, digest: Digest, services: Option<Arc<RawValue>>) -> Option<Arc<RawValue>> {
+        let services = services.and_then(|services| reachable(self.caller, services));
         self.bytes += services.as_ref().map_or(0, |services| services.get().len());
-        self.entries.insert(digest, services);
+        self.entries.insert(digest, services.clone());
+        services
     }
 
     /// The services of a device; `None` if it has not registered any.
@@ -184,7 +192,7 @@ impl<'a> ServicesCache<'a> {
         if let Some(Some(cached)) = self.entries.get(&digest) {
             return Some(Arc::clone(cached));
         }
-        let services = match self.gateway.live_services(self.org, presence).await {
+        let services = match self.gateway.live_services(self.caller.org, presence).await {
             Ok(bytes) => serde_json::from_slice::<Box<RawValue>>(&bytes?).ok(),
             Err(error) => {
                 tracing::warn!(%error, "the services of a connected device could not be read");
@@ -192,9 +200,7 @@ impl<'a> ServicesCache<'a> {
                 None
             }
         };
-        let services: Arc<RawValue> = services?.into();
-        self.insert(digest, Some(Arc::clone(&services)));
-        Some(services)
+        self.insert(digest, Some(services?.into()))
     }
 
     async fn stored(&mut self, digest: Digest) -> Result<Option<Arc<RawValue>>, StoreError> {
@@ -203,15 +209,14 @@ impl<'a> ServicesCache<'a> {
         }
         let read = self.read(&[digest]).await?;
         let services: Option<Arc<RawValue>> = read.into_iter().next().flatten().map(Arc::from);
-        self.insert(digest, services.clone());
-        Ok(services)
+        Ok(self.insert(digest, services))
     }
 
     async fn read(&mut self, digests: &[Digest]) -> Result<Vec<Option<Box<RawValue>>>, StoreError> {
         if self.failed {
             return Err(StoreError::Unavailable(None));
         }
-        let read = self.gateway.store.services(self.org, digests).await;
+        let read = self.gateway.store.services(self.caller.org, digests).await;
         self.failed = read.is_err();
         read
     }
@@ -221,6 +226,17 @@ impl<'a> ServicesCache<'a> {
 fn names_of(services: &RawValue) -> Vec<String> {
     let members: Result<BTreeMap<String, IgnoredAny>, _> = serde_json::from_str(services.get());
     members.map_or_else(|_| Vec::new(), |members| members.into_keys().collect())
+}
+
+/// The services that the caller reaches, each byte for byte. `None` for what is no registration.
+fn reachable(caller: &Caller, services: Arc<RawValue>) -> Option<Arc<RawValue>> {
+    if caller.restrictions.is_none() {
+        return Some(services);
+    }
+    let registered = serde_json::from_str::<BTreeMap<Cow<'_, str>, &RawValue>>(services.get());
+    let mut registered = registered.ok()?;
+    registered.retain(|service, _| caller.check_service(service).is_ok());
+    to_raw_value(&registered).ok().map(Arc::from)
 }
 
 fn live_digest(device: &DeviceEntry) -> Option<Digest> {

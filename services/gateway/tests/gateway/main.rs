@@ -28,6 +28,7 @@ mod mcp_npcs;
 mod mcp_progress;
 mod mcp_resources;
 mod quotas;
+mod restrictions;
 mod sessions;
 mod shares;
 mod suspension;

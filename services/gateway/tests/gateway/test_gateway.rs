@@ -25,7 +25,7 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::{budget::Budgets, http, problem, shutdown::Shutdown};
 use switchboard_store::{
-    DeviceEvent, DeviceEventKind, NewApiKey, Objects, Store, testing::TestDatabase,
+    ApiKeyLimits, DeviceEvent, DeviceEventKind, NewApiKey, Objects, Store, testing::TestDatabase,
 };
 use switchboard_test_support::eventually::eventually_true;
 use uuid::Uuid;
@@ -261,6 +261,26 @@ impl TestGateway {
         secret
     }
 
+    /// A key with all scopes that reaches these devices and services.
+    pub(crate) async fn restricted_key(
+        &self,
+        prefix: Option<&str>,
+        services: Option<&[&str]>,
+    ) -> ApiKeySecret {
+        let secret = ApiKeySecret::generate();
+        let limits = ApiKeyLimits {
+            device_prefix: prefix.map(str::to_owned),
+            services: services.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
+            ..ApiKeyLimits::default()
+        };
+        let key = api_key(&secret, &Scope::ALL);
+        let mut creation = self.store.begin(self.org).await.unwrap();
+        let created = creation.create_api_key(self.org, &key, &limits).await;
+        created.unwrap();
+        creation.commit().await.unwrap();
+        secret
+    }
+
     /// A key of another organisation, with all scopes.
     pub(crate) async fn foreign_key(&self) -> ApiKeySecret {
         let secret = ApiKeySecret::generate();
@@ -289,6 +309,7 @@ impl TestGateway {
             org: self.org,
             subject: Subject::Client("agent".parse().unwrap()),
             scopes: [Scope::Call].into_iter().collect(),
+            restrictions: None,
             issued_at: now.as_secs(),
             expires_at: (now + ttl).as_secs(),
         };

@@ -200,6 +200,7 @@ mod tests {
             org: OrgId::from_uuid(Uuid::from_u128(2)),
             subject: "device:toy-1".parse().unwrap(),
             scopes: "device".parse().unwrap(),
+            restrictions: None,
             issued_at: NOW,
             expires_at: NOW + 10,
         };

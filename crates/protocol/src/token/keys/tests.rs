@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::*;
+use crate::token::ServicePattern;
 
 const NOW: u64 = 1_800_000_000;
 
@@ -17,6 +18,7 @@ fn claims() -> Claims {
         org: OrgId::from_uuid(Uuid::from_u128(2)),
         subject: "device:toy-1".parse().unwrap(),
         scopes: "device call".parse().unwrap(),
+        restrictions: None,
         issued_at: NOW - 10,
         expires_at: NOW + 10,
     }
@@ -202,4 +204,51 @@ fn private_key_is_absent_from_debug_output() {
         shown.contains(&key(7).kid) && !shown.contains("7, 7"),
         "{shown}"
     );
+}
+
+#[test]
+fn restrictions_are_verified_and_bound_to_their_audience() {
+    let prefix = || Some("toy-".parse().unwrap());
+    let services = ["wave", "led.*"].map(|text| ServicePattern::parse(text).unwrap());
+    let restricted = Claims {
+        restrictions: Some(Arc::new(Restrictions {
+            device_prefix: prefix(),
+            services: Some(services.into()),
+        })),
+        ..claims()
+    };
+    let token = key(1).sign(&restricted).unwrap();
+    assert_eq!(accepted_keys().verify(&token, NOW), Ok(restricted));
+    // A node that ignored the claim would refuse the audience, and the reverse.
+    let mut payload = payload_with("aud", json!(RESTRICTED_AUDIENCE));
+    let refused = accepted_keys().verify(&forge(payload.clone()), NOW);
+    assert_eq!(refused, Err(AccessError::WrongAudience));
+    payload["restrictions"] = json!({"services": ["wave"]});
+    assert!(accepted_keys().verify(&forge(payload.clone()), NOW).is_ok());
+    payload["aud"] = json!(AUDIENCE);
+    let refused = accepted_keys().verify(&forge(payload.clone()), NOW);
+    assert_eq!(refused, Err(AccessError::WrongAudience));
+    payload["restrictions"] = json!({"services": [""]});
+    let refused = accepted_keys().verify(&forge(payload), NOW);
+    assert_eq!(refused, Err(AccessError::Malformed));
+}
+
+#[test]
+fn token_with_the_most_restrictions_is_verified() {
+    let pattern = |number| ServicePattern::parse(&format!("{number:02}{}*", "x".repeat(40)));
+    let patterns: Vec<_> = (0..super::super::MAX_PATTERNS)
+        .map(|number| pattern(number).unwrap())
+        .collect();
+    let json = serde_json::to_string(&patterns).unwrap();
+    assert!(json.len() > super::super::MAX_PATTERNS_JSON_BYTES - 100);
+    let restricted = Claims {
+        subject: format!("client:{}", "c".repeat(64)).parse().unwrap(),
+        restrictions: Some(Arc::new(Restrictions {
+            device_prefix: Some("d".repeat(64).parse().unwrap()),
+            services: Some(patterns),
+        })),
+        ..claims()
+    };
+    let token = key(1).sign(&restricted).unwrap();
+    assert_eq!(accepted_keys().verify(&token, NOW), Ok(restricted));
 }

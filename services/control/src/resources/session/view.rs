@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use switchboard_identity::{Caller, Credential};
-use switchboard_protocol::{id::OrgId, token::Scope};
+use switchboard_protocol::{
+    id::{DeviceId, OrgId},
+    token::{Scope, ServicePattern},
+};
 use utoipa::ToSchema;
 
 use crate::{
@@ -26,6 +29,8 @@ pub(crate) struct SessionView {
     /// What the credential may do; empty for the operator.
     #[schema(max_items = 5, example = json!(["call", "read"]))]
     scopes: Vec<Scope>,
+    /// What restricts the credential beside its scopes.
+    restrictions: RestrictionsView,
     /// When the session, the key or the token ends at the latest (RFC 3339); null if it does not.
     #[schema(example = "2026-01-02T15:04:05Z")]
     expires_at: Option<DateTime<Utc>>,
@@ -61,6 +66,18 @@ pub(crate) struct ActorView {
     name: String,
 }
 
+/// What restricts a credential; null permits everything.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = Restrictions)]
+pub(crate) struct RestrictionsView {
+    /// The beginning of the ids of the devices that it reaches.
+    #[schema(value_type = Option<String>, max_length = 64, example = "toy-")]
+    device_prefix: Option<DeviceId>,
+    /// The services that it reaches.
+    #[schema(max_items = 32, example = json!(["wave", "led.*"]))]
+    services: Option<Vec<ServicePattern>>,
+}
+
 impl Control {
     /// The view of a caller whose session or token ends then, in Unix seconds.
     pub(super) async fn session_view(
@@ -79,16 +96,22 @@ impl Control {
                     name: "operator".to_owned(),
                 },
                 scopes: Vec::new(),
+                restrictions: RestrictionsView::default(),
                 expires_at: ends_at,
                 is_operator: true,
             });
         };
         let (actor, expires_at) = self.actor(caller).await?;
+        let restrictions = caller.restrictions.as_deref().cloned().unwrap_or_default();
         Ok(SessionView {
             org_id: Some(caller.org),
             org_name: Some(self.org(caller.org).await?.settings.name),
             actor,
             scopes: scope_list(caller.scopes),
+            restrictions: RestrictionsView {
+                device_prefix: restrictions.device_prefix,
+                services: restrictions.services,
+            },
             expires_at: expires_at.into_iter().chain(ends_at).min(),
             is_operator: false,
         })

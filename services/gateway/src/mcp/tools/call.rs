@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     elicitation::{self, Elicitation, ElicitationError},
     progress::{self, NotificationForwarder},
-    resolve::ResolvedTool,
+    resolve::{ResolvedTool, outside_key},
     result::{self, DeviceResult},
 };
 use crate::{
@@ -131,7 +131,8 @@ pub(in crate::mcp) async fn prepare<'g>(
         input: elicitation::input(sealer, store, &call.binding(), input).await?,
         timeout: tool.timeout,
     };
-    let mut attempt = Attempt::new(device, request, call.started);
+    let attempt = Attempt::new(&call.client.caller, device.device, request, call.started);
+    let mut attempt = attempt.map_err(|outside| outside_key(&outside))?;
     let in_flight = match &call.session {
         Some(SessionRequest { cancel_key, id }) => {
             attempt.cancel_key = Some(*cancel_key);

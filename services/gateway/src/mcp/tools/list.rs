@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use rmcp::{ErrorData, model::Tool};
+use switchboard_identity::Caller;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
     budget::{Owner, Permit},
@@ -103,14 +104,15 @@ pub(in crate::mcp) async fn list(
     cursor: Option<&str>,
 ) -> Result<ToolPage, ErrorData> {
     match &client.endpoint {
-        Endpoint::Device(device) => list_device(gateway, device, cursor).await,
-        Endpoint::All => list_org(gateway, client.caller.org, cursor).await,
-        Endpoint::Npc(npc) => list_npc(gateway, npc, cursor).await,
+        Endpoint::Device(device) => list_device(gateway, &client.caller, device, cursor).await,
+        Endpoint::All => list_org(gateway, &client.caller, cursor).await,
+        Endpoint::Npc(npc) => list_npc(gateway, &client.caller, npc, cursor).await,
     }
 }
 
 async fn list_device(
     gateway: &Gateway,
+    caller: &Caller,
     device: &DeviceKey,
     cursor: Option<&str>,
 ) -> Result<ToolPage, ErrorData> {
@@ -127,7 +129,7 @@ async fn list_device(
         .ok_or_else(|| unknown_device(&device.device))?;
     let mut page = PageBuilder::new(gateway, device.org);
     page.admit(&toolset)?;
-    let tools = toolset.tools().iter();
+    let tools = reachable(caller, toolset.tools());
     page.tools.extend(tools.map(|tool| tool.tool.clone()));
     Ok(page.build(None, false))
 }
@@ -135,15 +137,16 @@ async fn list_device(
 /// The tools of the next devices in byte order of their IDs. The cursor is the last device.
 async fn list_org(
     gateway: &Gateway,
-    org: OrgId,
+    caller: &Caller,
     cursor: Option<&str>,
 ) -> Result<ToolPage, ErrorData> {
+    let org = caller.org;
     if let Some(cursor) = cursor
         && cursor.parse::<DeviceId>().is_err()
     {
         return Err(unknown_cursor(cursor));
     }
-    let devices = devices::page(gateway, org, cursor.into(), PAGE_LIMIT).await;
+    let devices = devices::page(gateway, caller, cursor.into(), PAGE_LIMIT).await;
     let devices = devices.map_err(|error| unavailable(&error.into()))?;
     let mut page = PageBuilder::new(gateway, org);
     let (mut last, mut more) = (None, devices.more);
@@ -155,7 +158,8 @@ async fn list_org(
             break;
         }
         last = Some(entry.id.to_string());
-        page.tools.extend(prefixed(&entry.id, toolset.tools()));
+        let tools = reachable(caller, toolset.tools());
+        page.tools.extend(prefixed(&entry.id, tools));
     }
     Ok(page.build(last.filter(|_| more), devices.incomplete))
 }
@@ -164,6 +168,7 @@ async fn list_org(
 /// the last device.
 async fn list_npc(
     gateway: &Gateway,
+    caller: &Caller,
     npc: &Npc,
     cursor: Option<&str>,
 ) -> Result<ToolPage, ErrorData> {
@@ -175,6 +180,7 @@ async fn list_npc(
     let naming = npc::naming(npc);
     let devices = npc.settings.devices.iter();
     let devices = devices.filter(|device| cursor.is_none_or(|after| device.as_str() > after));
+    let devices = devices.filter(|device| caller.check_device(device).is_ok());
     let devices: Vec<&DeviceId> = devices.collect();
     let limit = usize::from(PAGE_LIMIT.count());
     let mut more = devices.len() > limit;
@@ -193,7 +199,7 @@ async fn list_npc(
             more = true;
             break;
         }
-        let permitted = toolset.tools().iter();
+        let permitted = reachable(caller, toolset.tools());
         let permitted = permitted.filter(|tool| npc::may_use(npc, &tool.service));
         match naming {
             Naming::Alone => page.tools.extend(permitted.map(|tool| tool.tool.clone())),
@@ -202,6 +208,15 @@ async fn list_npc(
         last = Some(device.to_string());
     }
     Ok(page.build(last.filter(|_| more), false))
+}
+
+/// The tools that the credential reaches.
+fn reachable<'a>(
+    caller: &'a Caller,
+    tools: &'a [Arc<ServiceTool>],
+) -> impl Iterator<Item = &'a Arc<ServiceTool>> {
+    let tools = tools.iter();
+    tools.filter(|tool| caller.check_service(&tool.service).is_ok())
 }
 
 fn prefixed<'a>(

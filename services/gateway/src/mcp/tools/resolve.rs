@@ -6,7 +6,11 @@ use std::{sync::Arc, time::Duration};
 
 use quick_cache::sync::Cache;
 use rmcp::ErrorData;
-use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use switchboard_identity::Caller;
+use switchboard_protocol::{
+    id::{DeviceId, DeviceKey, OrgId},
+    token::Outside,
+};
 use switchboard_runtime::budget::{Budget, Budgets, Kind, Owner};
 use switchboard_store::Npc;
 use switchboard_tools::tool_name::{self, DevicePart, Naming};
@@ -62,8 +66,8 @@ impl ResolvedTool {
     ) -> Result<Self, ErrorData> {
         match &client.endpoint {
             Endpoint::Device(device) => find_on_device(gateway, device, name).await,
-            Endpoint::All => find_in_org(gateway, client.caller.org, name).await,
-            Endpoint::Npc(npc) => find_for_npc(gateway, npc, name).await,
+            Endpoint::All => find_in_org(gateway, &client.caller, name).await,
+            Endpoint::Npc(npc) => find_for_npc(gateway, &client.caller, npc, name).await,
         }
     }
 }
@@ -81,7 +85,12 @@ async fn find_on_device(
     })
 }
 
-async fn find_in_org(gateway: &Gateway, org: OrgId, name: &str) -> Result<ResolvedTool, ErrorData> {
+async fn find_in_org(
+    gateway: &Gateway,
+    caller: &Caller,
+    name: &str,
+) -> Result<ResolvedTool, ErrorData> {
+    let org = caller.org;
     let (part, tool) = tool_name::split(name).ok_or_else(|| unknown_tool(name))?;
     let device = match DevicePart::parse(part) {
         DevicePart::Id => part.parse().ok(),
@@ -89,6 +98,7 @@ async fn find_in_org(gateway: &Gateway, org: OrgId, name: &str) -> Result<Resolv
         DevicePart::Invalid => None,
     };
     let device = device.ok_or_else(|| unknown_tool(name))?;
+    check_device(caller, &device)?;
     let device = DeviceKey { org, device };
     let toolset = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await?;
     let tool = toolset.and_then(|toolset| toolset.find(tool).cloned());
@@ -99,7 +109,12 @@ async fn find_in_org(gateway: &Gateway, org: OrgId, name: &str) -> Result<Resolv
 }
 
 /// A tool that the NPC's policy denies is unknown.
-async fn find_for_npc(gateway: &Gateway, npc: &Npc, name: &str) -> Result<ResolvedTool, ErrorData> {
+async fn find_for_npc(
+    gateway: &Gateway,
+    caller: &Caller,
+    npc: &Npc,
+    name: &str,
+) -> Result<ResolvedTool, ErrorData> {
     let devices = npc.settings.devices.iter();
     let naming = npc::naming(npc);
     let (mut devices, tool) = match naming {
@@ -114,6 +129,7 @@ async fn find_for_npc(gateway: &Gateway, npc: &Npc, name: &str) -> Result<Resolv
     if !devices.is_empty() {
         return Err(ambiguous(name));
     }
+    check_device(caller, device)?;
     let device = DeviceKey {
         org: npc.org,
         device: device.clone(),
@@ -240,6 +256,20 @@ async fn toolset_with(
 ) -> Result<Option<Arc<Toolset>>, ErrorData> {
     let toolset = gateway.mcp.catalog.with_tool(gateway, device, tool).await;
     toolset.map_err(|error| unavailable(&error))
+}
+
+/// Before anything of the device is read.
+fn check_device(caller: &Caller, device: &DeviceId) -> Result<(), ErrorData> {
+    let checked = caller.check_device(device);
+    checked.map_err(|outside| outside_key(&outside))
+}
+
+/// The error of a request for what the credential does not reach.
+pub(super) fn outside_key(outside: &Outside<'_>) -> ErrorData {
+    let mut problem = switchboard_identity::outside_key(outside);
+    let kind = format!("/problems/{}", problem.slug());
+    problem.extra.insert("type".to_owned(), kind.into());
+    ErrorData::invalid_params(problem.detail, Some(problem.extra.into()))
 }
 
 fn ambiguous(part: &str) -> ErrorData {

@@ -351,7 +351,13 @@ mod tests {
             input: bytes::Bytes::new(),
             timeout: std::time::Duration::from_secs(1),
         };
-        Attempt::new(key, request, std::time::Instant::now())
+        Attempt {
+            id: switchboard_protocol::id::CallId::from_uuid(uuid::Uuid::now_v7()),
+            device: key,
+            request,
+            started: std::time::Instant::now(),
+            cancel_key: None,
+        }
     }
 
     fn result_of(json: &str) -> Value {

@@ -129,6 +129,7 @@ async fn client(
         Route::All => Endpoint::All,
         Route::Device => {
             let Path(device) = Path::<DeviceId>::from_request_parts(head, &()).await?;
+            caller.require_device(&device)?;
             let org = caller.org;
             Endpoint::Device(DeviceKey { org, device })
         }

@@ -178,6 +178,7 @@ mod tests {
             let caller = Caller {
                 org,
                 credential,
+                restrictions: None,
                 scopes,
             };
             SessionId(session.into()).cancel_key(&ClientContext { caller, endpoint }, &request)

@@ -23,6 +23,7 @@ pub(crate) static KEYS: Resource = Resource {
         Column::new("LAST USED", "last_used_at"),
         Column::new("REVOKED", "revoked_at"),
         Column::wide("DEVICES", "device_prefix"),
+        Column::wide("SERVICES", "services"),
         Column::wide("EXPIRES", "expires_at"),
         Column::wide("CREATED", "created_at"),
     ],
@@ -36,10 +37,11 @@ pub(crate) static KEYS: Resource = Resource {
         .params(&[
             Param::positional("name", "NAME", "Name of the key"),
             Param::of("scope", "scopes", Value::Texts("SCOPE"), "Scope: device, call, read, admin or provision; can be repeated. Default: the scopes of the caller"),
-            Param::text("device-prefix", "device_prefix", "PREFIX", "Beginning of the ids of the devices that a key with the scope provision issues tokens for"),
+            Param::text("device-prefix", "device_prefix", "PREFIX", "Beginning of the ids of the devices that the key reaches. Default: that of the caller"),
+            Param::of("service", "services", Value::Texts("SERVICE"), "Service that the key reaches: a name, or a beginning of names and *; can be repeated. Default: those of the caller"),
             Param::text("expires-at", "expires_at", "TIME", "End of its validity (RFC 3339). Default: never"),
         ])
-        .examples(&["ci --scope call,read", "guest --scope read --expires-at 2030-01-01T00:00:00Z"]),
+        .examples(&["ci --scope call,read", "guest --scope read --expires-at 2030-01-01T00:00:00Z", "lamps --scope call --device-prefix lamp- --service 'led.*'"]),
         Operation::delete(
             &["DELETE /v1/api-keys/{id}"],
             "Revokes an API key",
