@@ -169,7 +169,8 @@ mod tests {
         check(0, 0, true);
         check(0, 3_599, true);
         check(0, 3_600, false);
-        check(3_599, 2 * 3_600, true);
+        check(3_599, 7_198, true);
+        check(3_599, 7_199, false);
         // The last use does not prolong the 12 hours.
         check(12 * 3_600 - 1, 12 * 3_600 - 1, true);
         check(12 * 3_600 - 1, 12 * 3_600, false);
