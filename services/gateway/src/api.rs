@@ -41,6 +41,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::CallCancelled,
     ProblemKind::CallLost,
     ProblemKind::CallTimedOut,
+    ProblemKind::NotAcceptable,
     ProblemKind::BusUnavailable,
     ProblemKind::StoreUnavailable,
 ];

@@ -1,7 +1,8 @@
 //! Calls over REST: synchronous, asynchronous and queued.
 //!
 //! A synchronous call goes through [`create`], [`request`], [`attempt`] and [`response`], and
-//! through [`idempotency`] if it has an `Idempotency-Key`. Asynchronous and queued calls are
+//! through [`idempotency`] if it has an `Idempotency-Key`, and through [`stream`] if its caller reads
+//! its progress. Asynchronous and queued calls are
 //! stored by [`queue`] before they are accepted; [`item`] serves their state.
 
 mod attempt;
@@ -11,9 +12,11 @@ pub(crate) mod create;
 mod idempotency;
 pub(crate) mod item;
 pub(crate) mod mode;
+pub(crate) mod notification;
 mod queue;
 pub(crate) mod request;
 mod response;
+pub(crate) mod stream;
 mod view;
 
 pub(crate) use attempt::Attempt;

@@ -114,6 +114,11 @@ pub struct Config {
     #[arg(long, env, default_value_t = 67_108_864, value_name = "BYTES")]
     pub call_params_bytes: usize,
 
+    /// Maximum number of calls in flight on this node whose callers read their progress as a stream
+    /// of events; a quarter for each organisation; further ones are refused; protects memory
+    #[arg(long, env, default_value_t = 256, value_name = "COUNT")]
+    pub call_streams: u16,
+
     /// Maximum number of calls queued for one device; protects the database
     #[arg(long, env, default_value_t = 1_000, value_name = "COUNT")]
     pub queued_calls_per_device: u32,

@@ -18,6 +18,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use bytes::Bytes;
+use http::{HeaderMap, HeaderName};
 use serde::Serialize;
 use switchboard_bus::{Bus, BusError, Presence};
 use switchboard_identity::Authenticator;
@@ -79,6 +80,8 @@ struct Gateway {
     registration_reads: Budget,
     mcp: Mcp,
     async_calls: AsyncCalls,
+    /// Calls whose callers read their progress.
+    call_streams: Budget,
 }
 
 impl Gateway {
@@ -104,6 +107,7 @@ impl Gateway {
             ),
             mcp: Mcp::new(config, &deps.budgets, shutdown),
             async_calls: AsyncCalls::new(config, &deps.budgets, shutdown),
+            call_streams: calls::stream::budget(config.call_streams.into(), &deps.budgets),
         }))
     }
 }
@@ -214,4 +218,15 @@ fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
 /// is what the caller reads while the database is unavailable. Any other failure is a 500.
 fn store_unavailable(error: &StoreError, log: &str, detail: &str) -> Problem {
     problem::store_failed(error.is_unavailable(), &error.report(), log, detail)
+}
+
+/// The media types in a header, without their parameters.
+fn media_types<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let values = headers.get_all(name).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let kinds = texts.flat_map(|text| text.split(','));
+    kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim())
 }

@@ -415,15 +415,42 @@ impl Api {
         serde_json::from_slice(response).map_err(|error| self.unanswered(error))
     }
 
+    /// Calls a device whose progress is read: an event stream that ends with the result.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses the call before it is sent.
+    pub(crate) async fn call_events(
+        &self,
+        device: &DeviceId,
+        call: &CallRequest<'_>,
+        idempotency_key: Option<&str>,
+    ) -> Result<Events, ApiError> {
+        let headers = self.key_header(idempotency_key)?;
+        let path = format!("/v1/devices/{device}/calls");
+        let body = serde_json::to_vec(call).map_err(|error| self.unreachable(error))?;
+        self.open_events((Method::POST, &path), headers, body).await
+    }
+
     /// Sends a request whose response is an event stream.
     ///
     /// # Errors
     /// When the API is unreachable or rejects the request.
     pub(crate) async fn events(&self, path: &str, body: Vec<u8>) -> Result<Events, ApiError> {
-        let mut headers = HeaderMap::new();
+        let what = (Method::POST, path);
+        self.open_events(what, HeaderMap::new(), body).await
+    }
+
+    async fn open_events(
+        &self,
+        (method, path): (Method, &str),
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Result<Events, ApiError> {
         self.authorize(&mut headers)?;
+        let accepted = HeaderValue::from_static("text/event-stream");
+        headers.insert(header::ACCEPT, accepted);
         let request = HttpRequest {
-            method: Method::POST,
+            method,
             path,
             headers,
             body,
@@ -476,6 +503,19 @@ impl Api {
         Err(self.refused(status, &response))
     }
 
+    /// The result of a call, or its problem, as the last event of its stream has them.
+    ///
+    /// # Errors
+    /// When the call ended without a result.
+    pub(crate) fn streamed_answer(&self, data: &str) -> Result<CallAnswer, ApiError> {
+        if let Ok(problem) = serde_json::from_str::<Problem>(data)
+            && let Ok(status) = StatusCode::from_u16(problem.status)
+        {
+            return Err(self.refused(status, data.as_bytes()));
+        }
+        serde_json::from_str(data).map_err(|error| self.unanswered(error))
+    }
+
     fn refused(&self, status: StatusCode, response: &[u8]) -> ApiError {
         match serde_json::from_slice::<Problem>(response) {
             Ok(problem) => ApiError::Refused(Box::new(Problem {
@@ -497,14 +537,14 @@ impl Api {
         }
     }
 
-    fn failed(&self, error: &HttpError) -> ApiError {
+    pub(crate) fn failed(&self, error: &HttpError) -> ApiError {
         match error {
             HttpError::NotSent(_) => self.unreachable(error),
             HttpError::Broken(_) => self.unanswered(error),
         }
     }
 
-    fn unanswered(&self, reason: impl ToString) -> ApiError {
+    pub(crate) fn unanswered(&self, reason: impl ToString) -> ApiError {
         ApiError::Unanswered {
             url: self.url.clone(),
             reason: reason.to_string(),

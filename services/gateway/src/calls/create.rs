@@ -7,17 +7,26 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
+use switchboard_bus::Notification;
 use switchboard_identity::outside_key;
 use switchboard_protocol::{
     id::{CallId, DeviceId},
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::problem::{Json, Path, Problem};
+use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
 use super::{
-    Attempt, idempotency, idempotency::IdempotencyKey, milliseconds, mode::Mode, queue,
-    request::CallBody, response::CallResponse, view::CallView,
+    Attempt, idempotency,
+    idempotency::IdempotencyKey,
+    milliseconds,
+    mode::Mode,
+    queue,
+    request::CallBody,
+    response::CallResponse,
+    stream::{self, Accepted},
+    view::CallView,
 };
 use crate::{
     Gateway,
@@ -51,19 +60,23 @@ struct CallResult {
 ///
 /// With an Idempotency-Key the call is executed at most once. If the call was not delivered, its
 /// key is released.
+///
+/// With `Accept: text/event-stream` the response of a `sync` call is a stream of events: `progress`
+/// and `log` as the device sends them, and at last `result` with the body that the response has
+/// otherwise, a problem included. Closing the connection cancels the call.
 #[utoipa::path(
     post, path = "/v1/devices/{id}/calls", tag = "Devices", operation_id = "callDevice",
     params(("id" = DeviceId, Path, description = "ID of the device")),
     request_body(content = CallBody),
     responses(
-        (status = 200, body = CallResult, description = "The device answered"),
+        (status = 200, content((CallResult = "application/json"), (String = "text/event-stream")), description = "The device answered; or the stream of events"),
         (status = 202, body = CallView<'static>, description = "The call is stored and continues without the caller", headers(("Location" = String, description = "URL of the call"))),
     ),
     security(("credential" = ["call"])),
     extensions(
         ("x-idempotent" = json!(true)),
         ("x-problems" = json!([
-            "not_found", "outside_key", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
+            "not_found", "outside_key", "not_acceptable", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
             "overloaded", "queue_full", "quota_exceeded", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
         ])),
     ),
@@ -76,6 +89,10 @@ pub(crate) async fn create(
     Json(body): Json<CallBody>,
 ) -> Result<Response, Problem> {
     let (request, mode) = body.parse()?;
+    let accepted = Accepted::from_headers(&headers);
+    if mode != Mode::Sync && accepted == Accepted::Stream {
+        return Err(stream::not_acceptable());
+    }
     let attempt = Attempt::new(&caller, device, request, started);
     let attempt =
         attempt.map_err(|outside| outside_key(&outside).with("delivered", Delivered::No))?;
@@ -89,11 +106,14 @@ pub(crate) async fn create(
     let key = key.map(|key| key.scoped(&caller, &attempt.device));
     // Boxed: the futures of stored calls are large, and that of every call contains them.
     match (mode, key) {
+        (Mode::Sync, key) if accepted != Accepted::Json => {
+            Box::pin(stream::respond(&gateway, attempt, key)).await
+        }
         (Mode::Sync, Some(key)) => {
             Box::pin(idempotency::perform_once(&gateway, &attempt, &key)).await
         }
         (Mode::Sync, None) => {
-            let (_, response) = attempt.respond(&gateway).await?;
+            let (_, response) = attempt.respond(&gateway, None).await?;
             Ok(response.into_response())
         }
         (mode, key) => Box::pin(queue::accept(&gateway, attempt, &mode, key)).await,
@@ -108,8 +128,9 @@ impl Attempt {
     pub(super) async fn respond(
         &self,
         gateway: &Gateway,
+        notifications: Option<mpsc::Sender<Notification>>,
     ) -> Result<(Delivered, CallResponse), Problem> {
-        match self.perform(gateway, None).await {
+        match self.perform(gateway, notifications).await {
             Ok(answer) => {
                 let response = CallResponse::new(self.id, &answer, self.started.elapsed());
                 Ok((answer.delivered, response))

@@ -9,6 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use sha2::{Digest, Sha256};
+use switchboard_bus::Notification;
 use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
@@ -22,6 +23,7 @@ use switchboard_runtime::{
 use switchboard_store::{
     CallKey, Expiry, NewCall, RESULT_GRACE, ReservedCall, StoreError, StoredOutcome,
 };
+use tokio::sync::mpsc;
 
 use super::{Attempt, mode::Mode, request::CallRequest, response::CallResponse};
 use crate::{Gateway, store_unavailable};
@@ -136,14 +138,44 @@ pub(super) async fn perform_once(
     attempt: &Attempt,
     key: &CallKey,
 ) -> Result<Response, Problem> {
+    if let Some(existing) = begin(gateway, attempt, key).await? {
+        return Ok(idempotency::mark_replayed(existing.into_response()));
+    }
+    let response = finish(gateway, attempt, key, None).await?;
+    Ok(response.into_response())
+}
+
+/// Reserves the key for the call, which [`finish`] makes. Returns the response of the first call if
+/// there was one and it has ended.
+///
+/// # Errors
+/// If the first call is in flight or was another one, or if nothing can be stored.
+pub(super) async fn begin(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: &CallKey,
+) -> Result<Option<CallResponse>, Problem> {
     if let Some(existing) = reserve(gateway, attempt, key).await? {
-        return replay(existing, &attempt.request);
+        return replay(existing, &attempt.request).map(Some);
     }
     if let Err(problem) = admit_result(gateway, attempt).await {
         release(gateway, attempt, key).await;
         return Err(problem);
     }
-    let (delivered, response) = match attempt.respond(gateway).await {
+    Ok(None)
+}
+
+/// Makes the call that has the key, and stores its response.
+///
+/// # Errors
+/// If the bus did not accept the call.
+pub(super) async fn finish(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: &CallKey,
+    notifications: Option<mpsc::Sender<Notification>>,
+) -> Result<CallResponse, Problem> {
+    let (delivered, response) = match attempt.respond(gateway, notifications).await {
         Ok(responded) => responded,
         Err(problem) => {
             release(gateway, attempt, key).await;
@@ -155,7 +187,7 @@ pub(super) async fn perform_once(
     } else {
         store_outcome(gateway, attempt, key, &response).await;
     }
-    Ok(response.into_response())
+    Ok(response)
 }
 
 /// Admits a call whose result is stored.
@@ -226,12 +258,12 @@ async fn reserve(
     reserved.map_err(|error| attempt.not_sent(reservation_failed(&error)))
 }
 
-fn replay(existing: ReservedCall, request: &CallRequest) -> Result<Response, Problem> {
+fn replay(existing: ReservedCall, request: &CallRequest) -> Result<CallResponse, Problem> {
     let call_id = existing.id;
     match KeyState::new(existing, request) {
         KeyState::Reused => Err(reused()),
         KeyState::InFlight => Err(in_progress(call_id)),
-        KeyState::Completed(response) => Ok(idempotency::mark_replayed(response.into_response())),
+        KeyState::Completed(response) => Ok(response),
     }
 }
 

@@ -59,7 +59,7 @@ impl CallResponse {
         })
     }
 
-    fn from_problem(problem: Problem) -> Self {
+    pub(super) fn from_problem(problem: Problem) -> Self {
         Self {
             status: problem.status(),
             body: problem.document().into(),

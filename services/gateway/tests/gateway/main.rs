@@ -6,6 +6,7 @@
 )]
 
 mod async_calls;
+mod call_streams;
 mod calls;
 mod connections;
 mod devices;

@@ -4,12 +4,15 @@
 use std::process::ExitCode;
 
 use clap_complete::ArgValueCandidates;
-use serde_json::value::RawValue;
+use indicatif::ProgressBar;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
 use crate::{
-    api::{ApiArguments, ApiError, CallAnswer, CallRequest},
+    api::{Api, ApiArguments, ApiError, CallAnswer, CallRequest},
     exit::{self, Failure},
+    progress,
     resources::complete_connected_devices,
 };
 
@@ -20,6 +23,8 @@ pub(super) const NOT_ACCEPTED: u8 = 9;
 ///
 /// Prints the data of the result as JSON; with --async or --queued, prints the id of the call, for
 /// `switchboard calls show`.
+///
+/// With --progress, what the device reports about the call appears on stderr, on a terminal as a bar.
 ///
 /// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline, 5
 /// overloaded, 6 cancelled, 7 timed out, 8 lost (the device may have acted), 9 not accepted or API
@@ -46,11 +51,27 @@ pub(crate) struct Arguments {
     /// Milliseconds that a queued call waits for the device. Default: set by the server
     #[arg(long, value_name = "MILLISECONDS", requires = "queued")]
     expires_in_ms: Option<u64>,
+    /// Report the progress and the log messages of the device on stderr until the call ends
+    #[arg(long, conflicts_with_all = ["no_wait", "queued"])]
+    progress: bool,
     /// Return the first outcome for repeated calls with the same key, instead of calling again
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     api: ApiArguments,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    progress: f64,
+    total: Option<f64>,
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Log {
+    level: String,
+    data: Value,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -72,7 +93,72 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         exit::print(&kept.map_err(refused)?.call_id.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    finish(api.call(device, &request, key).await.map_err(refused)?)
+    let answer = match arguments.progress {
+        true => Box::pin(follow(&api, device, &request, key)).await,
+        false => api.call(device, &request, key).await,
+    };
+    finish(answer.map_err(refused)?)
+}
+
+/// Calls a device, and reports on stderr what it sends until the result: on a terminal the progress
+/// is a bar.
+async fn follow(
+    api: &Api,
+    device: &DeviceId,
+    request: &CallRequest<'_>,
+    key: Option<&str>,
+) -> Result<CallAnswer, ApiError> {
+    let mut events = api.call_events(device, request, key).await?;
+    let bar = progress::bar(0, "{bar:40} {pos}/{len} {msg}");
+    while let Some(event) = events.next().await.map_err(|error| api.failed(&error))? {
+        match event.name.as_str() {
+            "progress" => {
+                let Ok(sent) = serde_json::from_str(&event.data) else {
+                    continue;
+                };
+                report(&bar, sent);
+            }
+            "log" => {
+                if let Ok(Log { level, data }) = serde_json::from_str(&event.data) {
+                    bar.suspend(|| exit::print_stderr(&format!("{level}: {}", plain(&data))));
+                }
+            }
+            "result" => {
+                bar.finish_and_clear();
+                return api.streamed_answer(&event.data);
+            }
+            _ => {}
+        }
+    }
+    Err(api.unanswered("the stream ended before the result"))
+}
+
+fn report(
+    bar: &ProgressBar,
+    Progress {
+        progress,
+        total,
+        message,
+    }: Progress,
+) {
+    if bar.is_hidden() {
+        let of = total.map(|total| format!("/{total}")).unwrap_or_default();
+        let message = message.map(|text| format!(" {}", plain(&Value::from(text))));
+        exit::print_stderr(&format!("{progress}{of}{}", message.unwrap_or_default()));
+        return;
+    }
+    bar.set_length(total.unwrap_or_default() as u64);
+    bar.set_position(progress as u64);
+    bar.set_message(plain(&Value::from(message.unwrap_or_default())));
+}
+
+/// Text of a device without the characters that control a terminal.
+fn plain(data: &Value) -> String {
+    let text = match data {
+        Value::String(text) => text.clone(),
+        data => data.to_string(),
+    };
+    text.replace(char::is_control, " ")
 }
 
 /// Maps a rejected call, or one without a result, to its exit code.

@@ -17,15 +17,16 @@ use rmcp::{
     },
     service::{Peer, RequestContext},
 };
-use serde::Deserialize;
-use serde_json::Value;
 use switchboard_bus::{Notification, NotificationKind};
 use switchboard_protocol::id::DeviceId;
 use switchboard_tools::text::{clean, clean_value};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::mcp::transport::{encoding::Encoding, protocol_version::is_stateless};
+use crate::{
+    calls::notification::{Log, Progress},
+    mcp::transport::{encoding::Encoding, protocol_version::is_stateless},
+};
 
 /// Notifications queued for a slow client; further ones are dropped. Protects memory.
 pub(super) const QUEUE_LEN: usize = 64;
@@ -40,19 +41,6 @@ pub(super) struct NotificationForwarder {
     progress_token: Option<ProgressToken>,
     last_progress: f64,
     min_level: Option<LoggingLevel>,
-}
-
-#[derive(Deserialize)]
-struct Progress {
-    progress: f64,
-    total: Option<f64>,
-    message: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Log {
-    level: Option<String>,
-    message: Option<Value>,
 }
 
 impl NotificationForwarder {
@@ -119,7 +107,7 @@ impl NotificationForwarder {
         else {
             return;
         };
-        let level = level(notification.level.as_deref());
+        let level = notification.level();
         if severity(level) < severity(min_level) {
             return;
         }
@@ -129,20 +117,6 @@ impl NotificationForwarder {
         if let Err(error) = self.peer.notify_logging_message(param).await {
             tracing::debug!(%error, "log message not sent: the client disconnected");
         }
-    }
-}
-
-/// The level that a device names. Unknown levels are `info`.
-fn level(name: Option<&str>) -> LoggingLevel {
-    match name {
-        Some("debug" | "trace") => LoggingLevel::Debug,
-        Some("notice") => LoggingLevel::Notice,
-        Some("warning" | "warn") => LoggingLevel::Warning,
-        Some("error") => LoggingLevel::Error,
-        Some("critical") => LoggingLevel::Critical,
-        Some("alert") => LoggingLevel::Alert,
-        Some("emergency") => LoggingLevel::Emergency,
-        _ => LoggingLevel::Info,
     }
 }
 

@@ -5,12 +5,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
 use rmcp::model::ErrorCode;
 use serde_json::{Value, json};
 use switchboard_mcp_flatbuffers as flat;
 use switchboard_runtime::problem::{Problem, ProblemKind, internal};
+
+use crate::media_types;
 
 /// The media types that rmcp requires a client to accept.
 const BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
@@ -101,17 +103,6 @@ impl Encoding {
         head.headers.insert(header::CONTENT_TYPE, kind);
         Ok(Response::from_parts(head, Body::from(encoded)))
     }
-}
-
-/// The media types in a header, without their parameters.
-fn media_types<'a>(
-    headers: &'a HeaderMap,
-    name: &HeaderName,
-) -> impl Iterator<Item = &'a str> + use<'a> {
-    let values = headers.get_all(name).into_iter();
-    let texts = values.filter_map(|value| value.to_str().ok());
-    let kinds = texts.flat_map(|text| text.split(','));
-    kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim())
 }
 
 fn unsupported() -> Problem {
