@@ -1,0 +1,45 @@
+/** Bars over time, as SVG. Every chart stands beside a table with the same numbers. */
+import { number } from '../i18n.js';
+import { h } from '../preact.js';
+
+const WIDTH = 720;
+const LEFT = 38;
+const BOTTOM = 20;
+
+/**
+ * @param {{bars: {label: string, parts: {value: number, tone: 'good' | 'bad'}[]}[], label: string, height?: number}} props
+ */
+export function Bars({ bars, label, height = 160 }) {
+  const top = nice(Math.max(1, ...bars.map((bar) => sum(bar))));
+  const inner = height - BOTTOM - 8;
+  const step = (WIDTH - LEFT) / Math.max(1, bars.length);
+  const width = Math.max(2, Math.min(28, step * 0.68));
+  const every = Math.ceil(bars.length / 8);
+  const y = (/** @type {number} */ value) => 8 + inner * (1 - value / top);
+  return h('svg', { class: 'chart', viewBox: `0 0 ${WIDTH} ${height}`, role: 'img', 'aria-label': label },
+    [0, 0.5, 1].map((share) => h('g', { key: share },
+      h('line', { class: 'grid', x1: LEFT, x2: WIDTH, y1: y(top * share), y2: y(top * share) }),
+      h('text', { x: LEFT - 8, y: y(top * share) + 4, 'text-anchor': 'end' }, number(top * share)))),
+    bars.map((bar, index) => {
+      const x = LEFT + step * index + (step - width) / 2;
+      let below = 0;
+      return h('g', { key: bar.label + index },
+        h('title', null, `${bar.label}: ${number(sum(bar))}`),
+        bar.parts.filter((part) => part.value > 0).map((part) => {
+          const from = y(below);
+          below += part.value;
+          return h('rect', { class: `bar-${part.tone}`, x, width, y: y(below), height: Math.max(1, from - y(below)), rx: Math.min(3, width / 4) });
+        }),
+        index % every === 0 && h('text', { x: x + width / 2, y: height - 4, 'text-anchor': 'middle' }, bar.label));
+    }));
+}
+
+/** @param {{parts: {value: number}[]}} bar */
+const sum = (bar) => bar.parts.reduce((all, part) => all + part.value, 0);
+
+/** The next even number that reads well. @param {number} value */
+function nice(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  const found = [1, 2, 4, 6, 8, 10].find((factor) => factor * power >= value) ?? 10;
+  return Math.max(2, found * power);
+}

@@ -1,0 +1,60 @@
+/** Native dialogs: to confirm what cannot be undone, and to show a secret once. */
+import { t } from '../i18n.js';
+import { h, useEffect, useRef, useState } from '../preact.js';
+import { Button, Failure, Notice } from './basic.js';
+import { Code } from './code.js';
+import { Field } from './field.js';
+
+/** @param {{title: any, onClose: () => void, children?: any, wide?: boolean, locked?: boolean}} props */
+export function Dialog({ title, onClose, children, wide, locked }) {
+  const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return h('dialog', {
+    ref: element, class: wide ? 'wide' : undefined, 'aria-labelledby': 'dialog-title',
+    onCancel: (/** @type {Event} */ event) => {
+      event.preventDefault();
+      if (!locked) onClose();
+    },
+  }, h('div', { class: 'inner' }, h('div', { class: 'row apart' }, h('h2', { id: 'dialog-title' }, title), !locked && h(Button, { kind: 'plain', small: true, icon: 'cross', label: t('act.close'), onClick: onClose })), children));
+}
+
+/**
+ * Asks before something that cannot be undone; with `word`, it has to be typed.
+ * @param {{title: string, text: any, act: string, word?: string, onClose: () => void, run: () => Promise<unknown>}} props
+ */
+export function Confirm({ title, text, act, word, onClose, run }) {
+  const [typed, setTyped] = useState('');
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    if (word && typed !== word) return;
+    setBusy(true);
+    try {
+      await run();
+      onClose();
+    } catch (failure) {
+      setError(/** @type {Error} */ (failure));
+      setBusy(false);
+    }
+  };
+  return h(Dialog, { title, onClose },
+    h('form', { class: 'stack', onSubmit: submit },
+      h('p', { class: 'soft' }, text),
+      word && h(Field, { label: t('confirm.type', { word }), render: (attributes) => h('input', { ...attributes, class: 'input mono', autocomplete: 'off', spellcheck: false, value: typed, onInput: (/** @type {any} */ event) => setTyped(event.target.value) }) }),
+      h(Failure, { error }),
+      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', type: 'submit', busy, disabled: word !== undefined && typed !== word }, act))));
+}
+
+/** Shows a secret, once. It closes only by its button. @param {{title: string, secret: string, children?: any, onClose: () => void}} props */
+export function Secret({ title, secret, children, onClose }) {
+  return h(Dialog, { title, onClose, wide: true, locked: true },
+    h(Notice, { tone: 'warn' }, t('secret.once')),
+    h(Code, { text: secret, wrap: true, label: title }),
+    children,
+    h('div', { class: 'actions' }, h(Button, { kind: 'primary', onClick: onClose }, t('secret.copied'))));
+}

@@ -1,0 +1,92 @@
+/** The History API router. The URL holds what a screen shows; a screen is found by its path. */
+import { signal } from './preact.js';
+
+const BASE = '/console';
+
+/** @typedef {{path: string, params: Record<string, string>, query: URLSearchParams, screen: import('./screens.js').Screen | undefined}} Route */
+
+/** @type {import('./screens.js').Screen[]} */
+let screens = [];
+/** @type {import('./vendor/signals.mjs').Signal<Route>} */
+export const route = signal({ path: '/', params: {}, query: new URLSearchParams(), screen: undefined });
+
+/**
+ * The address of a place in the console; the values of the query that are empty are left out.
+ * @param {string} path @param {Record<string, string | number | boolean | null | undefined>} [query]
+ */
+export function href(path, query = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined && value !== null && value !== '' && value !== false) search.set(name, String(value));
+  }
+  return BASE + (path === '/' ? '/' : path) + (search.size > 0 ? `?${search}` : '');
+}
+
+/** The parameters of a path if a pattern such as `/devices/:id` matches it. @param {string} pattern @param {string} path */
+export function match(pattern, path) {
+  const wanted = pattern.split('/');
+  const given = path.split('/');
+  if (wanted.length !== given.length) return undefined;
+  /** @type {Record<string, string>} */
+  const params = {};
+  for (const [index, part] of wanted.entries()) {
+    const value = given[index] ?? '';
+    if (!part.startsWith(':')) {
+      if (part !== value) return undefined;
+    } else {
+      if (value === '') return undefined;
+      try {
+        params[part.slice(1)] = decodeURIComponent(value);
+      } catch {
+        return undefined;
+      }
+    }
+  }
+  return params;
+}
+
+/** @param {URL} url @returns {Route} */
+export function resolve(url) {
+  const path = url.pathname.slice(BASE.length).replace(/\/+$/, '') || '/';
+  for (const screen of screens) {
+    for (const pattern of screen.paths) {
+      const params = match(pattern, path);
+      if (params) return { path, params, query: url.searchParams, screen };
+    }
+  }
+  return { path, params: {}, query: url.searchParams, screen: undefined };
+}
+
+/** Shows another place. @param {string} to as `href` returns it @param {{replace?: boolean}} [options] */
+export function navigate(to, { replace = false } = {}) {
+  history[replace ? 'replaceState' : 'pushState'](null, '', to);
+  const before = route.value;
+  route.value = resolve(new URL(location.href));
+  if (before.path === route.value.path) return;
+  scrollTo(0, 0);
+  // Readers of the screen hear the new page; the focus is not lost with the old one.
+  requestAnimationFrame(() => document.querySelector('main')?.focus({ preventScroll: true }));
+}
+
+/** Changes the query of this place, without a new entry in the history. @param {Record<string, string | undefined>} change */
+export function setQuery(change) {
+  const query = { ...Object.fromEntries(route.value.query), ...change };
+  navigate(href(route.value.path, query), { replace: true });
+}
+
+/** Starts the router. @param {import('./screens.js').Screen[]} all */
+export function start(all) {
+  screens = all;
+  const show = () => { route.value = resolve(new URL(location.href)); };
+  addEventListener('popstate', show);
+  document.addEventListener('click', (event) => {
+    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
+    if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute('download')) return;
+    if (link.origin !== location.origin || !(link.pathname === BASE || link.pathname.startsWith(`${BASE}/`))) return;
+    if (link.hash && link.pathname === location.pathname) return;
+    event.preventDefault();
+    navigate(link.pathname + link.search);
+  });
+  show();
+}

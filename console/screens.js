@@ -1,0 +1,30 @@
+/**
+ * The screens, in the order of the navigation. A screen is one file of `screens/` that exports a
+ * `Screen`; its texts are in `text/en/` and `text/zh/`.
+ *
+ * @typedef {'run' | 'characters' | 'knowledge' | 'connect' | 'manage'} Group
+ *
+ * @typedef {object} Screen
+ * @property {string[]} paths patterns such as `/devices/:id`; the first is the link of the navigation
+ * @property {import('./i18n.js').Key} title
+ * @property {Group} [group] where the navigation lists it; without it, it is not listed
+ * @property {import('./components/icon.js').IconName} [icon]
+ * @property {string} [shortcut] the letter after `g`
+ * @property {string} [parent] the path of the screen that the navigation marks instead
+ * @property {boolean} [operator] only for operators
+ * @property {(props: {params: Record<string, string>, query: URLSearchParams}) => any} view
+ */
+import { agent } from './screens/agent.js';
+import { call } from './screens/call.js';
+import { calls } from './screens/calls.js';
+import { device } from './screens/device.js';
+import { devices } from './screens/devices.js';
+import { keys } from './screens/keys.js';
+import { overview } from './screens/overview.js';
+import { welcome } from './screens/welcome.js';
+
+/** @type {Group[]} */
+export const GROUPS = ['run', 'characters', 'knowledge', 'connect', 'manage'];
+
+/** @type {Screen[]} */
+export const SCREENS = [overview, devices, device, calls, call, agent, keys, welcome];

@@ -1,0 +1,61 @@
+/** What changes a device: a token, its labels and note. */
+import { patch, path, post } from '../api.js';
+import { Button, Failure } from '../components/basic.js';
+import { Dialog, Secret } from '../components/dialog.js';
+import { Field, SelectField, TextField } from '../components/field.js';
+import { t } from '../i18n.js';
+import { h, useState } from '../preact.js';
+
+const TTLS = [{ value: '3600', key: 'device.token.hour' }, { value: '86400', key: 'device.token.day' }, { value: '2592000', key: 'device.token.month' }];
+
+/** @param {{device: string, onClose: () => void}} props */
+export function NewToken({ device, onClose }) {
+  const [ttl, setTtl] = useState('86400');
+  const [token, setToken] = useState(/** @type {string | undefined} */ (undefined));
+  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const [busy, setBusy] = useState(false);
+  const named = t(/** @type {any} */ (TTLS.find((each) => each.value === ttl)?.key));
+  if (token) return h(Secret, { title: `${t('device.token')}: ${device}`, secret: token, onClose });
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      setToken((await post('/v1/tokens', { subject: `device:${device}`, scopes: ['device'], ttl_s: Number(ttl) })).access_token);
+    } catch (failure) {
+      setError(/** @type {Error} */ (failure));
+    }
+    setBusy(false);
+  };
+  return h(Dialog, { title: `${t('device.token')}: ${device}`, onClose },
+    h('form', { class: 'stack', onSubmit: submit },
+      h('p', { class: 'soft' }, t('device.token.text', { ttl: named })),
+      h(SelectField, { label: t('device.token.ttl'), value: ttl, onChange: setTtl, options: TTLS.map(({ value, key }) => ({ value, label: t(/** @type {any} */ (key)) })) }),
+      h(Failure, { error }),
+      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy }, t('device.token.issue')))));
+}
+
+/** @param {{device: import('../types.js').Device, onClose: () => void, saved: () => void}} props */
+export function EditDevice({ device, onClose, saved }) {
+  const [labels, setLabels] = useState((device.labels ?? []).join(' '));
+  const [note, setNote] = useState(device.note ?? '');
+  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const [busy, setBusy] = useState(false);
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await patch(path`/v1/devices/${device.id}`, { labels: labels.split(/[\s,]+/).filter(Boolean), note: note.trim() || null });
+      saved();
+      onClose();
+    } catch (failure) {
+      setError(/** @type {Error} */ (failure));
+      setBusy(false);
+    }
+  };
+  return h(Dialog, { title: t('device.edit'), onClose },
+    h('form', { class: 'stack', onSubmit: submit },
+      h(TextField, { label: t('device.edit.labels'), hint: t('device.edit.hint'), value: labels, onInput: setLabels, spellcheck: false, autocapitalize: 'off' }),
+      h(Field, { label: t('device.note'), optional: true, render: (attributes) => h('textarea', { ...attributes, class: 'textarea', maxLength: 500, value: note, onInput: (/** @type {any} */ event) => setNote(event.target.value) }) }),
+      h(Failure, { error }),
+      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy }, t('act.save')))));
+}

@@ -1,0 +1,86 @@
+/** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
+import { Button, Card, Empty, Head, Id, Presence, Time } from '../components/basic.js';
+import { Search, Segmented } from '../components/field.js';
+import { Table } from '../components/table.js';
+import { compare, number, t } from '../i18n.js';
+import { useLive } from '../live.js';
+import { h, useEffect, useMemo, useState } from '../preact.js';
+import { useList } from '../resource.js';
+import { href, setQuery } from '../router.js';
+
+/** @typedef {import('../types.js').Device} Device */
+
+/** @type {import('../screens.js').Screen} */
+export const devices = { paths: ['/devices'], title: 'devices.title', group: 'run', icon: 'devices', shortcut: 'd', view: Devices };
+
+/** How long a filter waits for the next letter. */
+const TYPING_MS = 250;
+
+/** @param {{query: URLSearchParams}} props */
+function Devices({ query }) {
+  const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '', label: query.get('label') ?? '' };
+  const list = useList('/v1/devices', 'devices', { services: 'names', ...filter });
+  useLive(['device.'], list.reload);
+  const sort = query.get('sort') ?? 'id';
+  const filtered = Object.values(filter).some(Boolean);
+  const items = useMemo(() => list.data && sorted(/** @type {Device[]} */ (list.data.items), sort), [list.data, sort]);
+  const online = items?.filter((device) => device.online).length;
+  return h('div', null,
+    h(Head, { title: t('devices.title'), text: t('devices.text') }, h(Button, { kind: 'primary', icon: 'plus', href: href('/welcome') }, t('devices.connect'))),
+    h('div', { class: 'toolbar' },
+      h(Typed, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
+      h(Typed, { label: t('devices.service'), name: 'service', value: filter.service }),
+      h(Segmented, { label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
+      filter.label && h(Button, { small: true, icon: 'cross', onClick: () => setQuery({ label: undefined }) }, t('devices.label', { label: filter.label }))),
+    h(Card, { flush: true },
+      h(Table, {
+        label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
+        more: list.data?.more && list.more,
+        foot: items && t('devices.shown', { n: items.length, online: number(online ?? 0) }),
+        empty: filtered
+          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined }) }, t('list.clear')) })
+          : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),
+      })));
+}
+
+/** A filter that waits until the typing pauses. @param {{label: string, name: string, value: string}} props */
+function Typed({ label, name, value }) {
+  const [text, setText] = useState(value);
+  useEffect(() => { setText(value); }, [value]);
+  useEffect(() => {
+    if (text === value) return undefined;
+    const timer = setTimeout(() => setQuery({ [name]: text }), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return h(Search, { label, value: text, onInput: setText });
+}
+
+/** @param {Device[]} items @param {string} sort */
+function sorted(items, sort) {
+  const down = sort.startsWith('-');
+  const name = sort.replace('-', '');
+  const key = (/** @type {Device} */ device) => ({ presence: device.online ? '1' : '0', since: device.since ?? device.last_seen ?? '', services: String(serviceNames(device).length).padStart(6, '0') })[name];
+  const all = [...items].sort((a, b) => (name === 'id' ? compare(a.id, b.id) : compare(key(a) ?? '', key(b) ?? '') || compare(a.id, b.id)));
+  return down ? all.reverse() : all;
+}
+
+/** @param {string} sort @returns {import('../components/table.js').Column<Device>[]} */
+function columns(sort) {
+  const by = (/** @type {string} */ name) => ({ active: sort.replace('-', '') === name, down: sort.startsWith('-'), toggle: () => setQuery({ sort: sort === name ? `-${name}` : name }) });
+  return [
+    { title: t('devices.id'), width: 130, sort: by('id'), cell: (device) => h(Id, { id: device.id, to: `/devices/${encodeURIComponent(device.id)}`, strong: true }) },
+    { title: t('devices.presence'), width: 70, sort: by('presence'), cell: (device) => h(Presence, { online: device.online }) },
+    { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
+    { title: t('devices.services'), width: 60, number: true, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
+    { title: t('devices.labels'), width: 80, wide: true, cell: (device) => (device.labels ?? []).map((label) => h('a', { key: label, class: 'tag', href: href('/devices', { label }) }, label)) },
+    { title: t('devices.node'), width: 80, wide: true, cell: (device) => device.node && h('span', { class: 'mono faint', title: device.node }, device.node.split('.')[0]) },
+  ];
+}
+
+/** When and why the last connection ended. @param {{device: Device}} props */
+export function Left({ device }) {
+  return h('span', null, h(Time, { at: device.last_seen }), device.left_reason && h('span', { class: 'faint' }, ` · ${device.left_reason.replaceAll('_', ' ')}`));
+}
+
+/** The names of what a device offers, in whichever form the list has them. @param {Device} device */
+export const serviceNames = (device) => device.service_names ?? Object.keys(device.services ?? {});

@@ -1,0 +1,170 @@
+/** The first page: which devices are there, how calls go, what needs attention. */
+import { get } from '../api.js';
+import { Button, Card, Empty, Failure, Head, Id, Outcome, Text } from '../components/basic.js';
+import { Bars } from '../components/chart.js';
+import { Icon } from '../components/icon.js';
+import { LampBoard } from '../components/lamps.js';
+import { clock, duration, maybe, now, number, relative, t } from '../i18n.js';
+import { useLive } from '../live.js';
+import { h, signal } from '../preact.js';
+import { useLoad, useResource } from '../resource.js';
+import { href } from '../router.js';
+
+/** @typedef {import('../types.js').Device} Device */
+/** @typedef {import('../types.js').Usage} Usage */
+
+/** @type {import('../screens.js').Screen} */
+export const overview = { paths: ['/'], title: 'overview.title', group: 'run', icon: 'overview', shortcut: 'o', view: Overview };
+
+const HOUR_MS = 3_600_000;
+const EVENTS_SHOWN = 10;
+
+/** The last events of this page's life: going to another page and back keeps them. @type {import('../vendor/signals.mjs').Signal<{key: number, at: string, event: import('../types.js').LiveEvent}[]>} */
+const recent = signal([]);
+let eventKey = 0;
+
+function Overview() {
+  const devices = useResource('/v1/devices', { services: 'none', limit: 200 });
+  const counts = useLoad(counted, []);
+  const usage = useLoad(dayOfUsage, []);
+  const journal = useLoad(recentCalls, []);
+  useLive(['device.'], () => {
+    devices.reload();
+    counts.reload();
+  });
+  useLive(['call.finished'], () => {
+    usage.reload();
+    journal.reload();
+  });
+  const list = /** @type {Device[] | undefined} */ (devices.data?.devices);
+  const known = counts.data?.known ?? list?.length;
+  const online = counts.data?.online ?? list?.filter((device) => device.online).length;
+  if (list && known === 0) return h(Welcome, null);
+  return h('div', { class: 'stack wide' },
+    h('header', { class: 'headline' },
+      h('h1', { class: 'display' }, known === undefined || online === undefined ? h('span', { class: 'bone headline-bone' }) : t('overview.online', { online, n: known })),
+      h(Failure, { error: list ? undefined : devices.error, retry: devices.reload }),
+      h(LampBoard, { devices: list, total: known })),
+    h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, journal: journal.data }),
+    h('div', { class: 'columns even' }, h(Recent, null), h(Attention, null)));
+}
+
+function Welcome() {
+  return h('div', null, h(Head, { title: t('overview.title') }),
+    h(Card, { flush: true }, h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) })));
+}
+
+/** @param {AbortSignal} stop @returns {Promise<{online: number, known: number} | undefined>} */
+async function counted(stop) {
+  const counts = await get('/v1/devices/counts', {}, stop);
+  return typeof counts?.known === 'number' ? counts : undefined;
+}
+
+/** @param {AbortSignal} stop @returns {Promise<Usage>} */
+function dayOfUsage(stop) {
+  const to = Math.ceil(Date.now() / HOUR_MS) * HOUR_MS;
+  return get('/v1/usage', { from: new Date(to - 24 * HOUR_MS).toISOString(), to: new Date(to).toISOString(), granularity: 'hour' }, stop);
+}
+
+/** @param {AbortSignal} stop */
+async function recentCalls(stop) {
+  const [journal, queued] = await Promise.all([
+    get('/v1/calls/recent', { limit: 200 }, stop).catch(() => undefined),
+    get('/v1/calls', { state: 'queued', limit: 200 }, stop).catch(() => undefined),
+  ]);
+  const times = /** @type {number[]} */ ((journal?.calls ?? []).map((/** @type {any} */ call) => call.elapsed_ms)).sort((a, b) => a - b);
+  return {
+    p95: times.length > 0 ? times[Math.min(times.length - 1, Math.ceil(times.length * 0.95) - 1)] : undefined,
+    measured: times.length,
+    queued: queued ? queued.calls.length : undefined,
+    moreQueued: Boolean(queued?.next_cursor),
+  };
+}
+
+/** The numbers of the last day, and the calls of each hour. @param {{usage: Usage | undefined, error: Error | undefined, reload: () => void, journal: Awaited<ReturnType<typeof recentCalls>> | undefined}} props */
+function Day({ usage, error, reload, journal }) {
+  const total = usage?.total;
+  const succeeded = total?.by_outcome.succeeded ?? 0;
+  const p95 = journal?.p95;
+  const stats = [
+    { label: t('overview.calls'), value: total && number(total.calls), to: '/calls' },
+    { label: t('overview.succeeded'), value: total && (total.calls > 0 ? number(succeeded / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–'), to: '/calls' },
+    p95 !== undefined
+      ? { label: t('overview.p95'), value: duration(p95), title: t('overview.p95.text', { n: journal?.measured ?? 0 }), to: '/calls' }
+      : { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls' },
+    { label: t('overview.queued'), value: journal && (journal.queued === undefined ? '–' : number(journal.queued) + (journal.moreQueued ? '+' : '')), to: '/calls?view=kept&state=queued' },
+    { label: t('overview.turns'), value: total && number(total.turns) },
+    { label: t('overview.cost'), value: total && number(total.cost, { minimumFractionDigits: 2, maximumFractionDigits: 4 }) },
+  ];
+  return h(Card, { title: t('overview.day'), flush: true },
+    error && !usage ? h('div', { class: 'body' }, h(Failure, { error, retry: reload })) : h('div', null,
+      h('dl', { class: 'stats' }, stats.map((stat) => h('div', { key: stat.label, title: stat.title },
+        h('dt', null, stat.label),
+        h('dd', null, stat.value === undefined ? h('span', { class: 'bone' }) : stat.to ? h('a', { href: `/console${stat.to}` }, stat.value) : stat.value)))),
+      h('div', { class: 'body chart-box' }, usage ? h(Hours, { usage }) : h('span', { class: 'bone chart-bone' }))));
+}
+
+/** @param {{usage: Usage}} props */
+function Hours({ usage }) {
+  if (usage.total.calls === 0) return h('p', { class: 'soft chart-none' }, t('overview.calls.none'));
+  const periods = new Map(usage.periods.map((period) => [new Date(period.start).getTime(), period]));
+  const first = new Date(usage.from).getTime();
+  const hours = Array.from({ length: 24 }, (_, index) => {
+    const start = first + index * HOUR_MS;
+    const period = periods.get(start);
+    const good = period?.by_outcome.succeeded ?? 0;
+    return { label: clock(new Date(start).toISOString()).replace(/:\d\d(?=\D*$)/, ''), good, bad: (period?.calls ?? 0) - good };
+  });
+  return h('div', { class: 'stack' },
+    h(Bars, { label: t('overview.calls.chart', { n: usage.total.calls }), bars: hours.map((hour) => ({ label: hour.label, parts: [{ value: hour.good, tone: 'good' }, { value: hour.bad, tone: 'bad' }] })) }),
+    h('div', { class: 'row apart small soft' },
+      h('div', { class: 'row legend' }, h('span', { class: 'good' }, t('overview.succeeded')), h('span', { class: 'bad' }, t('overview.others')))),
+    h('details', { class: 'small' }, h('summary', { class: 'soft' }, t('overview.table')),
+      h('table', { class: 'table compact' },
+        h('thead', null, h('tr', null, h('th', { scope: 'col' }, t('overview.hour')), h('th', { scope: 'col', class: 'number' }, t('overview.succeeded')), h('th', { scope: 'col', class: 'number' }, t('overview.others')))),
+        h('tbody', null, hours.filter((hour) => hour.good + hour.bad > 0).map((hour) => h('tr', { key: hour.label }, h('td', null, hour.label), h('td', { class: 'number' }, number(hour.good)), h('td', { class: 'number' }, number(hour.bad))))))));
+}
+
+function Recent() {
+  useLive(['device.', 'call.', 'settings.', 'webhook.', 'voice.', 'skills_book.'], (event) => {
+    if (event.type === 'reload') return;
+    eventKey += 1;
+    recent.value = [{ key: eventKey, at: new Date().toISOString(), event }, ...recent.value].slice(0, EVENTS_SHOWN);
+  });
+  return h(Card, { title: t('overview.recent'), flush: true },
+    recent.value.length === 0 ? h('p', { class: 'body soft' }, t('overview.recent.none'))
+      : h('ul', { class: 'lines' }, recent.value.map(({ key, at, event }) => h('li', { key }, h('time', { class: 'faint small number', dateTime: at }, clock(at)), h(EventLine, { event })))));
+}
+
+/** @param {{event: import('../types.js').LiveEvent}} props */
+function EventLine({ event }) {
+  const { data } = event;
+  const name = maybe(`event.${event.type}`)?.replace('{name}', String(data.name ?? '')).replace('{service}', String(data.service ?? '')) ?? event.type;
+  return h('span', { class: 'row event-line' },
+    data.device_id && h(Id, { id: data.device_id, to: `/devices/${encodeURIComponent(data.device_id)}` }),
+    h('span', { class: 'soft' }, h(Text, null, name)),
+    data.outcome && h(Outcome, { outcome: data.outcome }),
+    data.elapsed_ms !== undefined && h('span', { class: 'faint small number' }, duration(data.elapsed_ms)));
+}
+
+/** What is out of order among webhooks, books and voices. */
+function Attention() {
+  const troubles = useLoad(findTroubles, []);
+  useLive(['webhook.', 'voice.', 'skills_book.'], troubles.reload);
+  now.value;
+  return h(Card, { title: t('overview.attention'), flush: true },
+    troubles.error && !troubles.data ? h('div', { class: 'body' }, h(Failure, { error: troubles.error, retry: troubles.reload }))
+      : !troubles.data ? h('div', { class: 'body' }, h('span', { class: 'bone' }))
+        : troubles.data.length === 0 ? h('p', { class: 'body row soft' }, h('span', { class: 'state good' }, h(Icon, { name: 'check' })), t('overview.attention.none'))
+          : h('ul', { class: 'lines' }, troubles.data.map((trouble) => h('li', { key: trouble.text }, h('span', { class: 'state warn' }, h(Icon, { name: 'warning' })), h('span', null, h(Text, null, trouble.text), ' ', trouble.since && h('span', { class: 'soft' }, t('overview.since', { when: relative(trouble.since) })))))));
+}
+
+/** @param {AbortSignal} stop @returns {Promise<{text: string, since?: string}[]>} */
+async function findTroubles(stop) {
+  const [webhooks, books, voices] = await Promise.all([get('/v1/webhooks', { limit: 200 }, stop), get('/v1/skills-books', { limit: 200 }, stop), get('/v1/voices', { state: 'failed', limit: 50 }, stop)]);
+  return [
+    ...webhooks.webhooks.filter((/** @type {any} */ each) => each.failing_since || each.disabled_reason).map((/** @type {any} */ each) => ({ text: t('overview.attention.webhook', { name: each.name || each.url || each.id }), since: each.failing_since ?? undefined })),
+    ...books.skills_books.filter((/** @type {any} */ each) => each.state === 'failed').map((/** @type {any} */ each) => ({ text: t('overview.attention.book', { name: each.name }) })),
+    ...voices.voices.map((/** @type {any} */ each) => ({ text: t('overview.attention.voice', { name: each.name }) })),
+  ];
+}

@@ -1,0 +1,57 @@
+/**
+ * The types of the API: those of the OpenAPI document, and below them those that the document does
+ * not have yet. The latter disappear as soon as it has them.
+ *
+ * @typedef {import('switchboard-api').components['schemas']} Schemas
+ * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null, service_names?: string[]}} Device
+ * @typedef {Schemas['CallResult']} CallResult
+ * @typedef {Schemas['StoredCall']} StoredCall
+ * @typedef {Schemas['Outcome']} Outcome
+ * @typedef {Schemas['Delivered']} Delivered
+ * @typedef {Schemas['Usage']} Usage
+ * @typedef {Schemas['Scope']} Scope
+ * @typedef {Schemas['ApiKey'] & {services?: string[] | null, device_label?: string | null}} ApiKey
+ * @typedef {Schemas['CreatedKey']} CreatedKey
+ * @typedef {Schemas['CreatedToken']} CreatedToken
+ * @typedef {{pointer: string, detail: string}} Violation
+ *
+ * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
+ * @property {string} [description]
+ * @property {import('./form/schema.js').Schema | boolean} [parameters]
+ * @property {import('./form/schema.js').Schema | boolean} [output]
+ * @property {number} [timeout_ms]
+ * @property {Record<string, unknown>} [annotations]
+ *
+ * @typedef {object} Session
+ * @property {string} org_id
+ * @property {string} org_name
+ * @property {{kind: 'api_key' | 'access_token' | 'operator', id: string, name: string}} actor
+ * @property {Scope[]} scopes
+ * @property {{device_prefix: string | null, device_label: string | null, services: string[] | null}} restrictions
+ * @property {string | null} expires_at
+ * @property {boolean} is_operator
+ *
+ * @typedef {object} JournalCall
+ * @property {string} call_id
+ * @property {string} device_id
+ * @property {string} service
+ * @property {{kind: string, id: string, name?: string}} actor
+ * @property {'sync' | 'async' | 'queued' | 'mcp' | 'npc'} mode
+ * @property {Outcome} outcome
+ * @property {Delivered} delivered
+ * @property {string} created_at
+ * @property {number} elapsed_ms
+ * @property {number} [params_bytes]
+ * @property {number} [result_bytes]
+ * @property {Record<string, unknown>} [params]
+ * @property {Record<string, unknown>} [result]
+ * @property {string} [detail]
+ *
+ * @typedef {{token_id: string, subject: string, scopes: Scope[], created_at: string, expires_at: string, revoked_at: string | null}} Token
+ *
+ * @typedef {object} LiveEvent
+ * @property {string} type such as `device.online`
+ * @property {string} [id]
+ * @property {any} data
+ */
+export {};
