@@ -82,6 +82,7 @@ export function useList(path, member, query, limit = 50) {
     let cursor;
     let rest = {};
     do {
+      /** @type {any} */
       const page = await get(path, { ...query, limit: Math.min(count - items.length, 200), cursor }, signal);
       items.push(...page[member]);
       cursor = page.next_cursor ?? undefined;

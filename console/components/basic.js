@@ -118,7 +118,7 @@ export function Bone({ width = 120 }) {
 
 /** A remark with a weight. @param {{tone?: 'bad' | 'warn' | 'good', icon?: IconName, title?: any, children?: any, role?: any, actions?: any}} props */
 export function Notice({ tone, icon, title, children, role, actions }) {
-  const fallback = /** @type {IconName} */ ({ bad: 'warning', warn: 'warning', good: 'check' }[tone ?? ''] ?? 'info');
+  const fallback = tone ? /** @type {const} */ ({ bad: 'warning', warn: 'warning', good: 'check' })[tone] : 'info';
   return h('div', { class: `notice ${tone ?? ''}`, role },
     h(Icon, { name: icon ?? fallback }),
     h('div', null, title && h('strong', null, title), children, actions && h('div', { class: 'row' }, actions)));

@@ -1,8 +1,9 @@
 /** Bars over time, as SVG. Every chart stands beside a table with the same numbers. */
 import { number } from '../i18n.js';
-import { h } from '../preact.js';
+import { h, useLayoutEffect, useRef, useState } from '../preact.js';
 
-const WIDTH = 720;
+/** Before it is measured. */
+const FIRST_WIDTH = 720;
 const LEFT = 38;
 const BOTTOM = 20;
 
@@ -10,15 +11,22 @@ const BOTTOM = 20;
  * @param {{bars: {label: string, parts: {value: number, tone: 'good' | 'bad'}[]}[], label: string, height?: number}} props
  */
 export function Bars({ bars, label, height = 160 }) {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const [total, setTotal] = useState(FIRST_WIDTH);
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(() => setTotal(box.current?.clientWidth || FIRST_WIDTH));
+    if (box.current) observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
   const top = nice(Math.max(1, ...bars.map((bar) => sum(bar))));
   const inner = height - BOTTOM - 8;
-  const step = (WIDTH - LEFT) / Math.max(1, bars.length);
+  const step = (total - LEFT) / Math.max(1, bars.length);
   const width = Math.max(2, Math.min(28, step * 0.68));
-  const every = Math.ceil(bars.length / 8);
+  const every = Math.ceil(bars.length / Math.max(2, Math.floor(total / 96)));
   const y = (/** @type {number} */ value) => 8 + inner * (1 - value / top);
-  return h('svg', { class: 'chart', viewBox: `0 0 ${WIDTH} ${height}`, role: 'img', 'aria-label': label },
+  return h('div', { ref: box, class: 'chart-frame' }, h('svg', { class: 'chart', width: total, height, viewBox: `0 0 ${total} ${height}`, role: 'img', 'aria-label': label },
     [0, 0.5, 1].map((share) => h('g', { key: share },
-      h('line', { class: 'grid', x1: LEFT, x2: WIDTH, y1: y(top * share), y2: y(top * share) }),
+      h('line', { class: 'grid', x1: LEFT, x2: total, y1: y(top * share), y2: y(top * share) }),
       h('text', { x: LEFT - 8, y: y(top * share) + 4, 'text-anchor': 'end' }, number(top * share)))),
     bars.map((bar, index) => {
       const x = LEFT + step * index + (step - width) / 2;
@@ -31,7 +39,7 @@ export function Bars({ bars, label, height = 160 }) {
           return h('rect', { class: `bar-${part.tone}`, x, width, y: y(below), height: Math.max(1, from - y(below)), rx: Math.min(3, width / 4) });
         }),
         index % every === 0 && h('text', { x: x + width / 2, y: height - 4, 'text-anchor': 'middle' }, bar.label));
-    }));
+    })));
 }
 
 /** @param {{parts: {value: number}[]}} bar */

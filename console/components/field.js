@@ -40,8 +40,8 @@ export function Check({ checked, onChange, children, hint, ...rest }) {
     h('span', null, children, hint && h('span', { class: 'small soft block' }, hint)));
 }
 
-/** One of a few. @template {string} V @param {{label: string, value: V, onChange: (value: V) => void, options: {value: V, label: any}[]}} props */
-export function Segmented({ label, value, onChange, options }) {
+/** One of a few. A function, so that the type of its values is inferred. @template {string} V @param {{label: string, value: V, onChange: (value: V) => void, options: {value: V, label: any}[]}} props */
+export function segmented({ label, value, onChange, options }) {
   return h('div', { class: 'segmented', role: 'group', 'aria-label': label },
     options.map((option) => h('button', { type: 'button', key: option.value, 'aria-pressed': String(option.value === value), onClick: () => onChange(option.value) }, option.label)));
 }

@@ -8,7 +8,7 @@ const MAX_LAMPS = 120;
 
 /** @param {{devices: import('../types.js').Device[] | undefined, total: number | undefined}} props */
 export function LampBoard({ devices, total }) {
-  if (!devices) return h('div', { class: 'lamps', 'aria-hidden': 'true' }, Array.from({ length: 12 }, (_, index) => h('span', { class: 'lamp-cell', key: index }, h('i', { class: 'waiting' }))));
+  if (!devices) return h('div', { class: 'lamps', 'aria-hidden': 'true' }, Array.from({ length: 12 }, (_, index) => h('span', { class: 'lamp-cell', key: index }, h('i', { class: 'unknown' }))));
   const shown = [...devices.filter((device) => device.online), ...devices.filter((device) => !device.online)].slice(0, MAX_LAMPS);
   const rest = (total ?? devices.length) - shown.length;
   return h('div', { class: 'lamp-board' },

@@ -4,7 +4,7 @@ import { plan } from '../form/schema.js';
 import { t } from '../i18n.js';
 import { h, useMemo, useState } from '../preact.js';
 import { Notice } from './basic.js';
-import { Field, Segmented } from './field.js';
+import { Field, segmented } from './field.js';
 import { Members } from './schema_form.js';
 
 /** @typedef {import('../form/draft.js').Draft} Draft */
@@ -57,7 +57,7 @@ export function ParamsForm({ params, errors }) {
   const empty = node.kind === 'group' && node.members.length === 0;
   return h('div', { class: 'stack' },
     h('div', { class: 'row apart' }, h('h3', null, t('service.params')),
-      h(Segmented, { label: t('service.params'), value: asText ? 'json' : 'fields', options: [{ value: 'fields', label: t('form.fields') }, { value: 'json', label: t('form.asJson') }], onChange: (value) => {
+      segmented({ label: t('service.params'), value: asText ? 'json' : 'fields', options: [{ value: 'fields', label: t('form.fields') }, { value: 'json', label: t('form.asJson') }], onChange: (value) => {
         if (value === 'json') params.toText();
         else setStuck(!params.toFields());
       } })),

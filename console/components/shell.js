@@ -8,7 +8,7 @@ import { GROUPS, SCREENS } from '../screens.js';
 import { set, settings } from '../settings.js';
 import { Button, Id, Text, toast, toasts } from './basic.js';
 import { Dialog } from './dialog.js';
-import { Check, Segmented } from './field.js';
+import { Check, segmented } from './field.js';
 import { Finder } from './finder.js';
 import { Icon, Mark } from './icon.js';
 import { SignIn } from './sign_in.js';
@@ -97,9 +97,9 @@ function Account({ showKeys }) {
       h('div', null, h('strong', null, h(Text, null, value.org_name)), h('div', { class: 'small soft' }, t('app.signedInWith', { name: value.actor.name || value.actor.id })), value.org_id && h(Id, { id: value.org_id })),
       h('div', { class: 'row' }, value.is_operator && h('span', { class: 'tag accent' }, t('app.operator')), value.scopes.map((scope) => h('span', { class: 'tag', key: scope, title: t(`scope.${scope}`) }, scope))),
       h('hr', null),
-      h('div', { class: 'pair' }, t('app.language'), h(Segmented, { label: t('app.language'), value: language, onChange: (value) => set({ language: value }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] })),
-      h('div', { class: 'stack tight' }, t('app.theme'), h(Segmented, { label: t('app.theme'), value: theme, onChange: (value) => set({ theme: value }), options: [{ value: 'system', label: t('app.theme.system') }, { value: 'light', label: t('app.theme.light') }, { value: 'dark', label: t('app.theme.dark') }] })),
-      h('div', { class: 'pair' }, t('app.zone'), h(Segmented, { label: t('app.zone'), value: zone, onChange: (value) => set({ zone: value }), options: [{ value: 'local', label: t('app.zone.local') }, { value: 'utc', label: t('app.zone.utc') }] })),
+      h('div', { class: 'pair' }, t('app.language'), segmented({ label: t('app.language'), value: language, onChange: (value) => set({ language: value }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] })),
+      h('div', { class: 'stack tight' }, t('app.theme'), segmented({ label: t('app.theme'), value: theme, onChange: (value) => set({ theme: value }), options: [{ value: 'system', label: t('app.theme.system') }, { value: 'light', label: t('app.theme.light') }, { value: 'dark', label: t('app.theme.dark') }] })),
+      h('div', { class: 'pair' }, t('app.zone'), segmented({ label: t('app.zone'), value: zone, onChange: (value) => set({ zone: value }), options: [{ value: 'local', label: t('app.zone.local') }, { value: 'utc', label: t('app.zone.utc') }] })),
       h(Check, { checked: keys, onChange: (value) => set({ keys: value }) }, t('app.keys')),
       h('hr', null),
       h('div', { class: 'row apart' }, h(Button, { kind: 'plain', small: true, onClick: showKeys }, t('app.keys.help')), h(Button, { small: true, icon: 'signOut', onClick: signOut }, t('app.signOut')))));

@@ -17,9 +17,14 @@ import { Icon } from './icon.js';
 
 /**
  * @template T
- * @param {{columns: Column<T>[], items: T[] | undefined, id: (item: T) => string, label: string, error?: Error, reload?: () => void, empty?: any, more?: (() => void) | false, loading?: boolean, bones?: number, foot?: any}} props
+ * @typedef {{columns: Column<T>[], items: T[] | undefined, id: (item: T) => string, label: string, error?: Error, reload?: () => void, empty?: any, more?: (() => void) | false, loading?: boolean, bones?: number, foot?: any}} Props
  */
-export function Table({ columns, items, id, label, error, reload, empty, more, loading, bones = 6, foot }) {
+
+/** The table: a function, so that the type of its items is inferred. @template T @param {Props<T>} props */
+export const table = (props) => h(/** @type {(props: Props<any>) => any} */ (Table), props);
+
+/** @param {Props<any>} props */
+function Table({ columns, items, id, label, error, reload, empty, more, loading, bones = 6, foot }) {
   const body = useRef(/** @type {HTMLTableSectionElement | null} */ (null));
   if (error && !items) return h('div', { class: 'body' }, h(Failure, { error, retry: reload }));
   if (items && items.length === 0 && empty) return empty;

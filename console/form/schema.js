@@ -166,7 +166,8 @@ function variants(schema, alternatives, common, context, depth, labels) {
     return { ...base, kind: 'choice', options: real.map((each) => ({ value: /** @type {Schema} */ (each).const, label: label(/** @type {Schema} */ (each)) })) };
   }
   const nodes = merged.map((each) => node(each, context, depth + 1));
-  if (nodes.length === 1) return { ...nodes[0], ...base, ...(nodes[0]?.description && !base.description ? { description: nodes[0].description } : {}) };
+  const only = nodes.length === 1 ? nodes[0] : undefined;
+  if (only) return { ...only, ...base, ...(only.description && !base.description ? { description: only.description } : {}) };
   return { ...base, kind: 'variants', variants: nodes.map((each, index) => ({ node: each, label: labels?.[index] ?? variantLabel(each, index) })) };
 }
 
@@ -251,7 +252,9 @@ export function merge(a, b) {
     else if (name === 'required') result[name] = [...new Set([...a[name], ...value])];
     else if (name === 'properties' || name === '$defs') result[name] = mergeMembers(a[name], value);
     else if (name === 'type') {
-      const both = [a[name]].flat().filter((type) => [value].flat().includes(type) || (type === 'integer' && [value].flat().includes('number')));
+      const [ours, theirs] = [[a[name]].flat(), [value].flat()];
+      const within = (/** @type {string} */ type, /** @type {string[]} */ types) => types.includes(type) || (type === 'integer' && types.includes('number'));
+      const both = [...new Set([...ours.filter((type) => within(type, theirs)), ...theirs.filter((type) => within(type, ours))])];
       if (both.length === 0) return undefined;
       result[name] = both.length === 1 ? both[0] : both;
     } else if (JSON.stringify(a[name]) !== JSON.stringify(value)) return undefined;

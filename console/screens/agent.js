@@ -3,7 +3,7 @@ import { may, post } from '../api.js';
 import { Button, Card, Failure, Head, Notice, Text } from '../components/basic.js';
 import { CLIENTS, configuration } from '../components/clients.js';
 import { Code } from '../components/code.js';
-import { Select, Segmented, TextField } from '../components/field.js';
+import { Select, segmented, TextField } from '../components/field.js';
 import { connect } from '../components/mcp_test.js';
 import { plain } from '../form/safe.js';
 import { t } from '../i18n.js';
@@ -30,7 +30,7 @@ function Agent({ query }) {
         h(Card, { title: t('agent.client') },
           h('div', { class: 'stack' },
             h('div', { class: 'choices', role: 'group', 'aria-label': t('agent.client') }, CLIENTS.map((each) => h('button', { key: each.id, type: 'button', 'aria-pressed': String(each === client), onClick: () => setQuery({ client: each.id }) }, each.name))),
-            client.transports.length > 1 && h('div', { class: 'row' }, h('span', { class: 'label' }, t('agent.by')), h(Segmented, { label: t('agent.by'), value: wantsStdio ? 'stdio' : 'http', onChange: (by) => setQuery({ by }), options: [{ value: 'http', label: 'HTTP' }, { value: 'stdio', label: 'stdio' }] })),
+            client.transports.length > 1 && h('div', { class: 'row' }, h('span', { class: 'label' }, t('agent.by')), segmented({ label: t('agent.by'), value: wantsStdio ? 'stdio' : 'http', onChange: (by) => setQuery({ by }), options: [{ value: 'http', label: 'HTTP' }, { value: 'stdio', label: 'stdio' }] })),
             client.file && h('p', { class: 'small soft' }, t('agent.file'), ' ', h('code', { class: 'break' }, client.file)),
             h(Code, { text, label: client.name }),
             !key && h('p', { class: 'small soft' }, t('agent.placeholder'))))),
@@ -52,7 +52,7 @@ function Reach({ scope, subject }) {
   };
   return h(Card, { title: t('agent.reach') },
     h('div', { class: 'stack' },
-      h(Segmented, { label: t('agent.reach'), value: wanted, onChange: choose, options: [{ value: 'all', label: t('agent.reach.all') }, { value: 'device', label: t('agent.reach.device') }, { value: 'npc', label: 'NPC' }] }),
+      segmented({ label: t('agent.reach'), value: wanted, onChange: choose, options: [{ value: 'all', label: t('agent.reach.all') }, { value: 'device', label: t('agent.reach.device') }, { value: 'npc', label: 'NPC' }] }),
       wanted !== 'all' && h(Select, { 'aria-label': t(wanted === 'device' ? 'agent.reach.device' : 'agent.reach.npc'), value: subject, onChange: (value) => setQuery(wanted === 'device' ? { device: value, npc: undefined } : { npc: value, device: undefined }), options: [{ value: '', label: t('form.choose') }, ...(subject && !options.some((/** @type {any} */ each) => each.value === subject) ? [{ value: subject, label: plain(subject) }] : []), ...options] }),
       h('p', { class: 'small soft' }, t(`agent.reach.${wanted}.text`))));
 }

@@ -23,6 +23,7 @@ async function find(id, stop) {
     if (!(error instanceof Problem && error.status === 404)) throw error;
     let cursor;
     do {
+      /** @type {any} */
       const page = await get('/v1/calls/recent', { limit: 200, cursor }, stop).catch(() => undefined);
       const found = page?.calls.find((/** @type {Call} */ each) => each.call_id === id);
       if (found) return found;

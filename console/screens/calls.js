@@ -1,7 +1,7 @@
 /** All calls: those that have ended, of every caller, and those that are kept until they end. */
 import { Card, Delivered, Empty, Head, Id, Outcome, Text, Time } from '../components/basic.js';
-import { Search, Select, Segmented } from '../components/field.js';
-import { Table } from '../components/table.js';
+import { Search, Select, segmented } from '../components/field.js';
+import { table } from '../components/table.js';
 import { duration, maybe, size, t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useEffect, useState } from '../preact.js';
@@ -21,7 +21,7 @@ function Calls({ query }) {
   const view = query.get('view') === 'kept' ? 'kept' : 'journal';
   return h('div', null,
     h(Head, { title: t('calls.title'), text: t(`calls.text.${view}`) },
-      h(Segmented, { label: t('calls.view'), value: view, onChange: (value) => setQuery({ view: value === 'kept' ? 'kept' : undefined, state: undefined, outcome: undefined }), options: [{ value: 'journal', label: t('calls.view.journal') }, { value: 'kept', label: t('calls.view.kept') }] })),
+      segmented({ label: t('calls.view'), value: view, onChange: (value) => setQuery({ view: value === 'kept' ? 'kept' : undefined, state: undefined, outcome: undefined }), options: [{ value: 'journal', label: t('calls.view.journal') }, { value: 'kept', label: t('calls.view.kept') }] })),
     view === 'kept' ? h(Kept, { query }) : h(Journal, { query }));
 }
 
@@ -48,7 +48,7 @@ function Journal({ query }) {
       h(Typed, { label: t('calls.device'), name: 'device_id', value: filter.device_id }),
       h(Typed, { label: t('calls.service'), name: 'service', value: filter.service }),
       h('div', null, h(Select, { 'aria-label': t('calls.outcome'), value: filter.outcome, onChange: (value) => setQuery({ outcome: value }), options: [{ value: '', label: t('calls.outcome.all') }, ...OUTCOMES.map((outcome) => ({ value: outcome, label: maybe(`outcome.${outcome}`) ?? outcome }))] }))),
-    h(Card, { flush: true }, h(Table, {
+    h(Card, { flush: true }, table({
       label: t('calls.view.journal'), columns: journalColumns({ device: true }), items: list.data?.items, id: (call) => call.call_id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
       foot: list.data && [t('list.shown', { n: list.data.items.length }), leftOut > 0 && t('calls.leftOut', { n: leftOut })].filter(Boolean).join(' · '),
       empty: Object.values(filter).some(Boolean) ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text') }) : h(Empty, { title: t('device.noCalls'), text: t('device.noCalls.text') }),
@@ -85,8 +85,8 @@ function Kept({ query }) {
   return h('div', null,
     h('div', { class: 'toolbar' },
       h(Typed, { label: t('calls.device'), name: 'device_id', value: filter.device_id }),
-      h(Segmented, { label: t('calls.state'), value: filter.state, onChange: (value) => setQuery({ state: value }), options: [{ value: '', label: t('all') }, { value: 'queued', label: t('outcome.queued') }, { value: 'sent', label: t('outcome.sent') }, { value: 'ended', label: t('calls.ended') }] })),
-    h(Card, { flush: true }, h(Table, {
+      segmented({ label: t('calls.state'), value: filter.state, onChange: (value) => setQuery({ state: value }), options: [{ value: '', label: t('all') }, { value: 'queued', label: t('outcome.queued') }, { value: 'sent', label: t('outcome.sent') }, { value: 'ended', label: t('calls.ended') }] })),
+    h(Card, { flush: true }, table({
       label: t('calls.view.kept'), columns: keptColumns(), items: /** @type {StoredCall[] | undefined} */ (list.data?.items), id: (call) => call.call_id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
       empty: h(Empty, { title: t('calls.kept.none'), text: t('calls.kept.none.text') }),
     })));

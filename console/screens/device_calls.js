@@ -1,6 +1,6 @@
 /** The calls of one device, of every caller, newest first. */
 import { Card, Empty } from '../components/basic.js';
-import { Table } from '../components/table.js';
+import { table } from '../components/table.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h } from '../preact.js';
@@ -13,7 +13,7 @@ export function DeviceCalls({ device }) {
   useLive(['call.finished'], (event) => {
     if (event.type === 'reload' || event.data.device_id === device) list.reload();
   });
-  return h(Card, { flush: true }, h(Table, {
+  return h(Card, { flush: true }, table({
     label: t('device.calls'), columns: journalColumns({ device: false }), items: list.data?.items, id: (call) => call.call_id, error: list.error, reload: list.reload, loading: list.loading,
     more: list.data?.more && list.more, empty: h(Empty, { title: t('device.noCalls'), text: t('device.noCalls.text') }),
   }));

@@ -3,7 +3,7 @@ import { Problem, may } from '../api.js';
 import { Bone, Button, Card, Empty, Notice, Text } from '../components/basic.js';
 import { newKey, useCall } from '../components/call.js';
 import { Code, Json, Snippets } from '../components/code.js';
-import { Search, Segmented, TextField } from '../components/field.js';
+import { Search, segmented, TextField } from '../components/field.js';
 import { ParamsForm, useParams } from '../components/params.js';
 import { RunView } from '../components/run.js';
 import { callSnippets } from '../components/snippets.js';
@@ -91,7 +91,7 @@ function ServiceView({ device, name, service, initial }) {
     h('div', { class: 'service-columns' },
       h(Card, { class: 'call-card' }, h('form', { ref: form, class: 'stack', noValidate: true, onSubmit: submit, onKeyDown: keys, 'data-call-form': true },
         h(ParamsForm, { params, errors }),
-        h('div', { class: 'stack tight' }, h('div', { class: 'row' }, h('span', { class: 'label' }, t('service.mode')), h(Segmented, { label: t('service.mode'), value: mode, onChange: setMode, options: [{ value: 'sync', label: t('service.mode.sync') }, { value: 'async', label: t('service.mode.async') }, { value: 'queued', label: t('service.mode.queued') }] })),
+        h('div', { class: 'stack tight' }, h('div', { class: 'row' }, h('span', { class: 'label' }, t('service.mode')), segmented({ label: t('service.mode'), value: mode, onChange: setMode, options: [{ value: 'sync', label: t('service.mode.sync') }, { value: 'async', label: t('service.mode.async') }, { value: 'queued', label: t('service.mode.queued') }] })),
           h('p', { class: 'small soft' }, t(`service.mode.${mode}.text`))),
         mode === 'queued' && h(TextField, { label: t('service.expires'), value: minutes, onInput: setMinutes, inputMode: 'numeric', class: 'input short' }),
         h('details', null, h('summary', { class: 'small soft' }, t('service.options')),

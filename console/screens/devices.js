@@ -1,7 +1,7 @@
 /** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
 import { Button, Card, Empty, Head, Id, Presence, Time } from '../components/basic.js';
-import { Search, Segmented } from '../components/field.js';
-import { Table } from '../components/table.js';
+import { Search, segmented } from '../components/field.js';
+import { table } from '../components/table.js';
 import { compare, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useEffect, useMemo, useState } from '../preact.js';
@@ -30,10 +30,10 @@ function Devices({ query }) {
     h('div', { class: 'toolbar' },
       h(Typed, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
       h(Typed, { label: t('devices.service'), name: 'service', value: filter.service }),
-      h(Segmented, { label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
+      segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
       filter.label && h(Button, { small: true, icon: 'cross', onClick: () => setQuery({ label: undefined }) }, t('devices.label', { label: filter.label }))),
     h(Card, { flush: true },
-      h(Table, {
+      table({
         label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
         more: list.data?.more && list.more,
         foot: items && t('devices.shown', { n: items.length, online: number(online ?? 0) }),

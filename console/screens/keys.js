@@ -2,8 +2,8 @@
 import { may, path, post, remove, session } from '../api.js';
 import { Button, Card, Empty, Failure, Head, Id, Notice, Text, Time } from '../components/basic.js';
 import { Confirm, Dialog, Secret } from '../components/dialog.js';
-import { Check, Segmented, SelectField, TextField } from '../components/field.js';
-import { Table } from '../components/table.js';
+import { Check, segmented, SelectField, TextField } from '../components/field.js';
+import { table } from '../components/table.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
@@ -31,7 +31,7 @@ function Keys({ query }) {
   useLive(['settings.changed'], list.reload);
   return h('div', null,
     h(Head, { title: t('keyring.title'), text: t(`keyring.text.${view}`) },
-      h(Segmented, { label: t('keyring.title'), value: view, onChange: (value) => setQuery({ view: value === 'tokens' ? 'tokens' : undefined }), options: [{ value: 'keys', label: t('keyring.keys') }, { value: 'tokens', label: t('keyring.tokens') }] }),
+      segmented({ label: t('keyring.title'), value: view, onChange: (value) => setQuery({ view: value === 'tokens' ? 'tokens' : undefined }), options: [{ value: 'keys', label: t('keyring.keys') }, { value: 'tokens', label: t('keyring.tokens') }] }),
       view === 'keys' && h(Button, { kind: 'primary', icon: 'plus', disabled: !may('admin'), onClick: () => setCreating(true) }, t('keyring.create'))),
     view === 'keys' ? h(KeyList, { list }) : h(TokenList, { query }),
     creating && h(CreateKey, { onClose: () => setCreating(false), created: (key) => {
@@ -47,7 +47,7 @@ function KeyList({ list }) {
   const [revoking, setRevoking] = useState(/** @type {ApiKey | undefined} */ (undefined));
   const own = session.value?.actor.id;
   return h('div', null,
-    h(Card, { flush: true }, h(Table, {
+    h(Card, { flush: true }, table({
       label: t('keyring.keys'), items: list.data?.items, id: (key) => key.api_key_id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
       empty: h(Empty, { title: t('keyring.none'), text: t('keyring.text.keys') }),
       columns: [
@@ -129,7 +129,7 @@ function TokenList({ query }) {
   const [revoking, setRevoking] = useState(/** @type {Token | undefined} */ (undefined));
   return h('div', { class: 'stack' },
     h(Notice, null, t('keyring.tokens.text')),
-    h(Card, { flush: true }, h(Table, {
+    h(Card, { flush: true }, table({
       label: t('keyring.tokens'), items: /** @type {Token[] | undefined} */ (list.data?.items), id: (token) => token.token_id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
       empty: h(Empty, { title: t('keyring.tokens.none'), text: t('keyring.tokens.text') }),
       columns: [

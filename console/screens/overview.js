@@ -116,7 +116,7 @@ function Hours({ usage }) {
     return { label: clock(new Date(start).toISOString()).replace(/:\d\d(?=\D*$)/, ''), good, bad: (period?.calls ?? 0) - good };
   });
   return h('div', { class: 'stack' },
-    h(Bars, { label: t('overview.calls.chart', { n: usage.total.calls }), bars: hours.map((hour) => ({ label: hour.label, parts: [{ value: hour.good, tone: 'good' }, { value: hour.bad, tone: 'bad' }] })) }),
+    h(Bars, { label: t('overview.calls.chart', { n: usage.total.calls }), bars: hours.map((hour) => ({ label: hour.label, parts: [{ value: hour.good, tone: /** @type {const} */ ('good') }, { value: hour.bad, tone: /** @type {const} */ ('bad') }] })) }),
     h('div', { class: 'row apart small soft' },
       h('div', { class: 'row legend' }, h('span', { class: 'good' }, t('overview.succeeded')), h('span', { class: 'bad' }, t('overview.others')))),
     h('details', { class: 'small' }, h('summary', { class: 'soft' }, t('overview.table')),

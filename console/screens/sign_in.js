@@ -1,6 +1,6 @@
 /** What a person without a session sees. */
 import { Mark } from '../components/icon.js';
-import { Segmented } from '../components/field.js';
+import { segmented } from '../components/field.js';
 import { SignIn } from '../components/sign_in.js';
 import { t } from '../i18n.js';
 import { h } from '../preact.js';
@@ -14,7 +14,7 @@ export function SignInPage() {
       h('p', { class: 'soft' }, t('signIn.text')),
       h(SignIn, null),
       h('p', { class: 'small soft' }, t('signIn.up'), ' ', h('code', null, 'switchboard up')),
-      h('div', { class: 'row' }, h(Segmented, { label: t('app.language'), value: settings.value.language, onChange: (language) => set({ language }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] }))),
+      h('div', { class: 'row' }, segmented({ label: t('app.language'), value: settings.value.language, onChange: (language) => set({ language }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] }))),
     h('div', { class: 'entry-board', 'aria-hidden': 'true' }, h(Board, null)));
 }
 

@@ -3,12 +3,13 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 23] = [
     ("switchboard-protocol", &[]),
     ("switchboard-mcp-flatbuffers", &["switchboard-protocol"]),
     ("switchboard-phrases", &[]),
     ("switchboard-runtime", &[]),
     ("switchboard-tools", &[]),
+    ("switchboard-console", &["switchboard-runtime"]),
     ("switchboard-rule-responder", &[]),
     ("switchboard-embeddings", &["switchboard-runtime"]),
     ("switchboard-completions", &["switchboard-runtime"]),

@@ -27,7 +27,7 @@ export const devices = {
   'device.calls': 'Calls',
   'device.events': 'Events',
   'device.raw': 'Raw',
-  'device.more': 'Acts',
+  'device.more': 'More',
   'device.edit': 'Labels and note',
   'device.edit.labels': 'Labels',
   'device.edit.hint': 'At most 16, separated by spaces: lower-case letters, digits, . _ -',

@@ -20,7 +20,7 @@ export const keys = {
   'keyring.scopes': 'Scopes',
   'keyring.used': 'Last used',
   'keyring.made': 'Made',
-  'keyring.acts': 'Acts',
+  'keyring.acts': 'Actions',
   'keyring.id': 'Id',
   'keyring.subject': 'Holder',
   'keyring.revoke': 'Revoke',

@@ -27,7 +27,7 @@ export const devices = {
   'device.calls': '调用',
   'device.events': '事件',
   'device.raw': '原始数据',
-  'device.more': '操作',
+  'device.more': '更多',
   'device.edit': '标签与备注',
   'device.edit.labels': '标签',
   'device.edit.hint': '最多 16 个,以空格分隔:小写字母、数字、. _ -',

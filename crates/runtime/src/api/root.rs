@@ -10,6 +10,11 @@ use serde_json::{Value, json};
 
 use super::{DOCUMENT, PAGE};
 
+/// The page of the console.
+const CONSOLE: &str = "/console/";
+/// The services that serve it.
+const WITH_CONSOLE: [&str; 2] = ["gateway", "up"];
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The page needs nothing.
 const POLICY: &str =
@@ -40,18 +45,23 @@ fn is_browser(headers: &HeaderMap) -> bool {
 }
 
 fn description(service: &str) -> Value {
-    json!({
-        "name": "Switchboard", "service": service, "version": VERSION,
-        "links": {"document": DOCUMENT, "page": PAGE},
-    })
+    let mut links = json!({"document": DOCUMENT, "page": PAGE});
+    if WITH_CONSOLE.contains(&service) {
+        links["console"] = CONSOLE.into();
+    }
+    json!({"name": "Switchboard", "service": service, "version": VERSION, "links": links})
 }
 
 fn page(service: &str) -> String {
+    let console = match WITH_CONSOLE.contains(&service) {
+        true => format!("<li><a href=\"{CONSOLE}\">The console</a>"),
+        false => String::new(),
+    };
     format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\">\
          <title>Switchboard</title><h1>Switchboard</h1><p>{service} {VERSION}</p>\
-         <ul><li><a href=\"{PAGE}\">The API</a><li><a href=\"{DOCUMENT}\">Its OpenAPI document</a></ul></html>\n"
+         <ul>{console}<li><a href=\"{PAGE}\">The API</a><li><a href=\"{DOCUMENT}\">Its OpenAPI document</a></ul></html>\n"
     )
 }
 
@@ -86,6 +96,7 @@ mod tests {
             page.contains("href=\"/docs\"") && page.contains("gateway"),
             "{page}"
         );
+        assert!(page.contains("href=\"/console/\""), "{page}");
         for accept in [None, Some("*/*"), Some("application/json")] {
             let (kind, json) = get(accept).await;
             assert_eq!(kind, "application/json");
@@ -95,6 +106,7 @@ mod tests {
                 (&json!("gateway"), &json!(VERSION))
             );
             assert_eq!(json["links"]["document"], "/openapi.json");
+            assert_eq!(json["links"]["console"], "/console/");
         }
     }
 }

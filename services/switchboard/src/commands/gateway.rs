@@ -116,7 +116,8 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             forwarding,
         };
         let router = gateway::run(&config, deps, &process.stages.serving)
-            .context("the gateway cannot start")?;
+            .context("the gateway cannot start")?
+            .merge(switchboard_console::routes());
         let limits = HttpLimits {
             larger_bodies,
             ..config.http_limits()

@@ -347,5 +347,6 @@ fn start_http_services(
     Ok(calls
         .merge(conversations)
         .merge(settings)
+        .merge(switchboard_console::routes())
         .merge(document.routes("up")))
 }

@@ -1,0 +1,173 @@
+// The parts of the console that need no browser: events, following them, addresses, texts, snippets.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { Problem, retryAfter, url } from '../../console/api.js';
+import { after } from '../../console/components/call.js';
+import { CLIENTS, configuration } from '../../console/components/clients.js';
+import { callSnippets, python, shell } from '../../console/components/snippets.js';
+import { link, parts, plain, shownAs } from '../../console/form/safe.js';
+import { fill } from '../../console/i18n.js';
+import { Live } from '../../console/live.js';
+import { match } from '../../console/router.js';
+import { parser } from '../../console/sse.js';
+import { en } from '../../console/text/en.js';
+import { zh } from '../../console/text/zh.js';
+
+test('events are the same however the text is cut', () => {
+  const text = ': hello\r\nid: 1\r\nevent: call.finished\ndata: {"a":\ndata: 1}\n\n\rdata: x\r\rid\ndata\n\nevent: none\n\n';
+  const all = (pieces) => {
+    const events = [];
+    const events_of = parser((event) => events.push(event));
+    for (const piece of pieces) events_of.push(piece);
+    return events;
+  };
+  const whole = all([text]);
+  assert.deepEqual(whole, [
+    { type: 'call.finished', data: '{"a":\n1}', id: '1' }, { type: 'message', data: 'x', id: '1' }, { type: 'message', data: '', id: '' },
+  ]);
+  assert.deepEqual(all([...text]), whole);
+  for (let at = 1; at < text.length; at += 1) assert.deepEqual(all([text.slice(0, at), text.slice(at)]), whole, `${at}`);
+});
+
+test('an endless line or event is refused', () => {
+  assert.throws(() => parser(() => {}).push('data: ' + 'x'.repeat(5 * 1024 * 1024)));
+  assert.throws(() => {
+    const events = parser(() => {});
+    for (let line = 0; line < 6; line += 1) events.push(`data: ${'x'.repeat(1024 * 1024)}\n`);
+  });
+});
+
+/** A `Live` whose streams and waits are steps of a test. */
+function follow(streams) {
+  const log = { opened: [], waits: [], heard: [] };
+  const live = new Live({
+    async open(lastId, emit, opened, signal) {
+      log.opened.push(lastId);
+      const stream = streams.shift();
+      if (!stream) {
+        live.stop();
+        return;
+      }
+      await stream(emit, opened, signal);
+    },
+    async wait(ms) { log.waits.push(ms); },
+    random: () => 1,
+  });
+  live.subscribe((event) => log.heard.push(event.type));
+  return { live, log };
+}
+
+test('a broken stream is resumed from its last event', async () => {
+  const { live, log } = follow([
+    async (emit, opened) => {
+      opened();
+      emit({ type: 'device.online', data: '{}', id: '41' });
+      emit({ type: 'device.offline', data: 'not json', id: '42' });
+      throw new Error('cut');
+    },
+    async (emit, opened) => {
+      opened();
+      emit({ type: 'gap', data: '{}', id: '50' });
+    },
+  ]);
+  await live.start();
+  assert.deepEqual(log.opened, [undefined, '42', '50']);
+  assert.deepEqual(log.heard, ['device.online', 'reload']);
+  assert.deepEqual(log.waits, [500, 500]);
+});
+
+test('failures back off, and honour Retry-After', async () => {
+  const fail = async () => { throw new Error('away'); };
+  const { live, log } = follow([fail, fail, fail, async () => { throw new Problem(503, {}, 9_000, undefined); }, fail]);
+  await live.start();
+  assert.deepEqual(log.waits, [500, 1_000, 2_000, 9_000, 15_000]);
+});
+
+test('a server without events is polled, and asked again later', async () => {
+  const { live, log } = follow([async () => { throw new Problem(404, {}, undefined, undefined); }]);
+  await live.start();
+  assert.deepEqual(log.waits, Array(12).fill(5_000));
+  assert.deepEqual(log.heard, Array(12).fill('reload'));
+  assert.equal(log.opened.length, 2);
+});
+
+test('a pause holds events back, and ends with a reload', () => {
+  const { live, log } = follow([]);
+  live.pause(true);
+  live.publish({ type: 'device.online', data: {} });
+  live.publish({ type: 'device.offline', data: {} });
+  assert.equal(live.missed.value, 2);
+  live.pause(false);
+  live.pause(true);
+  live.pause(false);
+  assert.deepEqual(log.heard, ['reload']);
+});
+
+test('events of a call change what is shown of it', () => {
+  let run = { state: 'running', request: { service: 'wave', params: {}, mode: 'sync' }, log: [] };
+  for (const [type, data] of [['progress', { progress: 1, total: 3 }], ['log', { level: 'info', data: 'up' }], ['other', {}]]) run = after(run, { type, data: JSON.stringify(data), id: undefined });
+  assert.deepEqual(run.progress, { progress: 1, total: 3 });
+  assert.deepEqual(run.log, [{ level: 'info', data: 'up' }]);
+  const ended = after(run, { type: 'result', data: '{"outcome":"succeeded","result":{}}', id: undefined });
+  assert.equal(ended.state, 'ended');
+  const failed = after(run, { type: 'result', data: '{"type":"/problems/offline","status":503,"outcome":"offline"}', id: undefined });
+  assert.equal(failed.error.kind, 'offline');
+  assert.equal(after(run, { type: 'result', data: '{', id: undefined }), run);
+});
+
+test('paths are matched part by part', () => {
+  assert.deepEqual(match('/devices/:id', '/devices/a%2Fb'), { id: 'a/b' });
+  for (const path of ['/devices', '/devices/', '/devices/a/b', '/devices/%E0%A4%A']) assert.equal(match('/devices/:id', path), undefined, path);
+});
+
+test('queries leave out what is empty', () => {
+  assert.equal(url('/v1/devices', { prefix: 'a&b', online: false, limit: 0, label: '', cursor: undefined }), '/v1/devices?prefix=a%26b&online=false&limit=0');
+});
+
+test('Retry-After is seconds or a date', () => {
+  assert.equal(retryAfter('3'), 3_000);
+  assert.equal(retryAfter('Sat, 28 Nov 2026 00:00:10 GMT', Date.parse('2026-11-28T00:00:00Z')), 10_000);
+  for (const header of [null, '', 'soon']) assert.equal(retryAfter(header), undefined);
+});
+
+test('invisible characters are marked', () => {
+  assert.equal(plain('a\u202Eb\u200Fc\u0000\u{E0041}\ud800'), 'a⟨U+202E⟩b⟨U+200F⟩c⟨U+0000⟩⟨U+E0041⟩⟨U+D800⟩');
+  assert.deepEqual(parts('ab\n\tc 中文 👩‍👧'), [{ text: 'ab\n\tc 中文 👩‍👧', mark: false }]);
+});
+
+test('only harmless types are shown, and only https is a link', () => {
+  for (const [type, expected] of [['image/png', 'image'], ['IMAGE/JPEG; q=1', 'image'], ['audio/wav', 'audio'], ['image/svg+xml', undefined], ['text/html', undefined], [undefined, undefined]]) assert.equal(shownAs(type), expected, type);
+  for (const uri of ['javascript:alert(1)', 'data:text/html,x', '//a', 'https://user:word@host/', undefined]) assert.equal(link(uri), undefined, uri);
+  assert.equal(link('https://host/a'), 'https://host/a');
+});
+
+test('snippets survive hostile values', () => {
+  assert.equal(shell("it's"), `'it'\\''s'`);
+  assert.equal(python({ a: [true, null, 'x"'], b: {} }), '{\n    "a": [\n        True,\n        None,\n        "x\\"",\n    ],\n    "b": {},\n}');
+  const snippets = callSnippets({ origin: 'https://host', device: 'a:b', body: { service: "x';rm -rf /", params: {} } });
+  assert.ok(snippets.every((snippet) => snippet.text.length > 0));
+  assert.match(snippets[0].text, /'\{"service":"x'\\'';rm -rf \/"/);
+});
+
+test('every client has a configuration for each transport', () => {
+  for (const client of CLIENTS) {
+    for (const transport of client.transports) {
+      const text = configuration(client.id, { origin: 'https://host', endpoint: '/mcp/devices/toy-1', scope: 'device', subject: 'toy-1', key: 'sb_secret', stdio: transport === 'stdio' });
+      assert.match(text, /sb_secret/, client.id);
+      assert.match(text, transport === 'stdio' ? /--device/ : /https:\/\/host\/mcp\/devices\/toy-1/, client.id);
+    }
+  }
+});
+
+test('both languages have the same texts with the same values', () => {
+  assert.deepEqual(Object.keys(zh).sort(), Object.keys(en).sort());
+  const values = (entry) => [...new Set((typeof entry === 'string' ? entry : entry.other).match(/\{\w+\}/g) ?? [])].sort();
+  for (const key of Object.keys(en)) assert.deepEqual(values(zh[key]), values(en[key]), key);
+});
+
+test('plurals follow the language', () => {
+  const entry = { one: '{n} call', other: '{n} calls' };
+  assert.deepEqual([1, 2, 1234].map((n) => fill(entry, 'en', { n })), ['1 call', '2 calls', '1,234 calls']);
+  assert.equal(fill('{unknown} stays', 'en', {}), '{unknown} stays');
+});
