@@ -171,6 +171,15 @@ need_node() {
     command -v npm >/dev/null 2>&1 || fail "npm was installed, but \`npm\` was not found"
 }
 
+# Runs the journeys through the console. Ubuntu's package of this name only leads to a snap.
+need_chromium() {
+    for browser in chromium chromium-browser google-chrome; do
+        command -v "$browser" >/dev/null 2>&1 && return 0
+    done
+    install "Chromium" "chromium fonts-noto-cjk" chromium "chromium font-noto-cjk" "chromium noto-fonts-cjk" chromium chromium
+    command -v chromium >/dev/null 2>&1 || fail "Chromium was installed, but \`chromium\` was not found"
+}
+
 # Whether Python can create virtual environments with pip. Debian has separate packages for that.
 python_is_enough() {
     python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1

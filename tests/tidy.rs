@@ -10,6 +10,8 @@
 mod api;
 #[path = "tidy/attacks.rs"]
 mod attacks;
+#[path = "tidy/console.rs"]
+mod console;
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
 #[path = "tidy/documents.rs"]

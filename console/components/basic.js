@@ -101,11 +101,11 @@ export function Card({ title, actions, children, flush, footer, class: more }) {
     footer && h('footer', null, footer));
 }
 
-/** What a page shows in place of nothing: what would be here, and the first step to it. @param {{title: string, text?: any, children?: any, picture?: boolean, action?: any}} props */
-export function Empty({ title, text, children, picture = true, action }) {
+/** What a page shows in place of nothing: what would be here, and the first step to it. @param {{title: string, text?: any, children?: any, picture?: boolean, action?: any, heading?: 'h1' | 'h2'}} props */
+export function Empty({ title, text, children, picture = true, action, heading = 'h2' }) {
   return h('div', { class: 'empty' },
     picture && h(LooseCord, null),
-    h('h2', null, title),
+    h(heading, null, title),
     text && h('p', null, text),
     action && h('div', { class: 'row' }, action),
     children && h('div', { class: 'more' }, children));

@@ -5,5 +5,5 @@ import { href } from '../router.js';
 import { Button, Empty } from './basic.js';
 
 export function Missing() {
-  return h(Empty, { title: t('app.notFound'), text: t('app.notFound.text'), action: h(Button, { href: href('/') }, t('app.toOverview')) });
+  return h(Empty, { heading: 'h1', title: t('app.notFound'), text: t('app.notFound.text'), action: h(Button, { href: href('/') }, t('app.toOverview')) });
 }

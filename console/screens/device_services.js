@@ -9,7 +9,7 @@ import { RunView } from '../components/run.js';
 import { callSnippets } from '../components/snippets.js';
 import { plain } from '../form/safe.js';
 import { duration, t } from '../i18n.js';
-import { h, useMemo, useRef, useState } from '../preact.js';
+import { h, useEffect, useMemo, useRef, useState } from '../preact.js';
 import { href } from '../router.js';
 
 /** @typedef {import('../types.js').Service} Service */
@@ -68,7 +68,16 @@ function ServiceView({ device, name, service, initial }) {
   const errors = run?.error instanceof Problem ? run.error.errors : [];
   const body = { service: name, params: params.reading.value ?? {}, ...(timeoutMs && { timeout_ms: timeoutMs }), ...(mode !== 'sync' && { mode }), ...(mode === 'queued' && expires && { expires_in_ms: expires }) };
 
-  const focusFirst = () => requestAnimationFrame(() => /** @type {HTMLElement | null | undefined} */ (form.current?.querySelector('[aria-invalid="true"], input, select, textarea'))?.focus());
+  // After the faults are shown: the first of them, or the first field, gets the focus.
+  const [focus, setFocus] = useState(0);
+  const focusFirst = () => setFocus((times) => times + 1);
+  useEffect(() => {
+    if (focus === 0) return;
+    const wrong = form.current?.querySelector('[aria-invalid="true"]') ?? form.current?.querySelector('input, select, textarea');
+    if (wrong instanceof HTMLElement) wrong.focus();
+  }, [focus]);
+  // The server's own violations, too.
+  useEffect(() => { if (errors.length > 0) focusFirst(); }, [run?.error]);
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     params.setTouched(true);

@@ -76,12 +76,11 @@ function ConnectDevice({ id, valid, device }) {
 
 /** How a device with this id connects. @param {string} id @param {string | undefined} token */
 function deviceSnippets(id, token) {
-  const secret = token ?? '…';
   return [
-    { name: 'Demo', text: `switchboard device --id ${shell(id)}` },
+    { name: 'Demo', text: token ? `switchboard device \\\n  --addr ${location.hostname}:7700 \\\n  --token ${token}` : `switchboard device --id ${shell(id)}` },
     { name: 'Services', text: `# services.json: every command becomes a service\n{"services": {"say": {"description": "Says a text",\n  "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},\n  "command": ["espeak-ng", "--stdin"]}}}\n\nswitchboard device --id ${shell(id)} --services services.json` },
-    { name: 'Token', text: secret },
-  ].filter((tab) => tab.name !== 'Token' || token);
+    ...(token ? [{ name: 'Token', text: token }] : []),
+  ];
 }
 
 /** @param {{device: Device | undefined, id: string}} props */

@@ -25,7 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut files = Vec::new();
     let mut hasher = Sha256::new();
     for path in paths {
-        let name = path.strip_prefix(root)?.to_string_lossy().replace('\\', "/");
+        let name = path
+            .strip_prefix(root)?
+            .to_string_lossy()
+            .replace('\\', "/");
         let content = fs::read(&path)?;
         hasher.update((name.len() as u64).to_be_bytes());
         hasher.update(&name);
@@ -33,17 +36,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         hasher.update(&content);
         files.push((name, content));
     }
-    let hash = hasher.finalize().iter().take(8).fold(String::new(), |mut hash, byte| {
-        let _ = write!(hash, "{byte:02x}");
-        hash
-    });
+    let hash = hasher
+        .finalize()
+        .iter()
+        .take(8)
+        .fold(String::new(), |mut hash, byte| {
+            let _ = write!(hash, "{byte:02x}");
+            hash
+        });
     let (folder, tag) = (format!("/console/{hash}"), format!("\"{hash}\""));
     let modules = files.iter().map(|(name, _)| name.as_str());
     let preload: Vec<_> = modules
         .filter(|name| is_module(name))
         .map(|name| format!("<link rel=\"modulepreload\" href=\"{folder}/{name}\">"))
         .collect();
-    let mut list = format!("const HASH: &str = {hash:?};\nconst TAG: &str = {tag:?};\nconst FILES: &[File] = &[\n");
+    let mut list = format!(
+        "const HASH: &str = {hash:?};\nconst TAG: &str = {tag:?};\nconst FILES: &[File] = &[\n"
+    );
     for (index, (name, mut content)) in files.into_iter().enumerate() {
         if name == PAGE {
             let page = String::from_utf8(content)?;
@@ -64,7 +73,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Modules that the browser loads at once. The theme is a classic script.
 fn is_module(name: &str) -> bool {
-    let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
+    let extension = Path::new(name)
+        .extension()
+        .and_then(|extension| extension.to_str());
     matches!(extension, Some("js" | "mjs")) && name != "theme.js"
 }
 

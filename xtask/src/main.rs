@@ -3,6 +3,7 @@
 mod check;
 mod clients;
 mod conformance;
+mod console;
 mod deploy;
 mod first_hour;
 mod helm;
@@ -35,6 +36,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Check the console: vendored libraries, types, tests, and journeys in a browser
+    Console(console::Options),
     /// Run the official MCP conformance suite against the system (REDIS_URL, DATABASE_URL)
     Conformance(conformance::Options),
     /// Fuzz every operation of the API against its OpenAPI document (REDIS_URL, DATABASE_URL)
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::Clients => clients::install(),
         Task::Bench { arguments } => bench(&arguments),
+        Task::Console(options) => console::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Schemathesis(options) => schemathesis::run(&options),
         Task::Deploy => deploy::run(),

@@ -19,7 +19,7 @@ export const welcome = {
   'welcome.device.id': 'Id of the device',
   'welcome.device.id.hint': '1 to 64 of A–Z a–z 0–9 . _ : -',
   'welcome.device.token': 'Issue a token',
-  'welcome.device.token.text': 'The device signs in with it. It is in the snippet below, and shown only now.',
+  'welcome.device.token.text': 'On another computer the device signs in with a token. It is put into the snippet above, and shown only now.',
   'welcome.device.waiting': 'Waiting for {id} …',
   'welcome.device.there': { one: '{id} has dialled in with {n} service', other: '{id} has dialled in with {n} services' },
   'welcome.call': 'Call it',

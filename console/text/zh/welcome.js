@@ -19,7 +19,7 @@ export const welcome = {
   'welcome.device.id': '设备 ID',
   'welcome.device.id.hint': '1 至 64 个字符:A–Z a–z 0–9 . _ : -',
   'welcome.device.token': '签发令牌',
-  'welcome.device.token.text': '设备用它登录。它包含在下面的代码中,仅显示这一次。',
+  'welcome.device.token.text': '在其他计算机上,设备使用令牌登录。令牌会写入上面的代码,仅显示这一次。',
   'welcome.device.waiting': '正在等待 {id} …',
   'welcome.device.there': { other: '{id} 已接入,提供 {n} 项服务' },
   'welcome.call': '调用它',

@@ -136,7 +136,10 @@ mod tests {
 
     use super::*;
 
-    async fn get(path: &str, headers: &[(header::HeaderName, &str)]) -> (StatusCode, HeaderMap, Vec<u8>) {
+    async fn get(
+        path: &str,
+        headers: &[(header::HeaderName, &str)],
+    ) -> (StatusCode, HeaderMap, Vec<u8>) {
         let mut request = Request::get(path);
         for (name, value) in headers {
             request = request.header(name, *value);
@@ -152,14 +155,22 @@ mod tests {
 
     #[tokio::test]
     async fn page_is_at_every_address_and_checked_again_each_time() {
-        for path in ["/console", "/console/", "/console/devices/toy-1", "/console/devices/a.js"] {
+        for path in [
+            "/console",
+            "/console/",
+            "/console/devices/toy-1",
+            "/console/devices/a.js",
+        ] {
             let (status, headers, body) = get(path, &[]).await;
             assert_eq!(status, StatusCode::OK, "{path}");
             assert_eq!(headers[header::CONTENT_SECURITY_POLICY], POLICY);
             assert_eq!(headers[header::CACHE_CONTROL], "no-cache");
             assert_eq!(headers[CROSS_ORIGIN_OPENER_POLICY], "same-origin");
             let page = String::from_utf8(body).unwrap();
-            assert!(page.contains(&format!("src=\"/console/{HASH}/main.js\"")), "{page}");
+            assert!(
+                page.contains(&format!("src=\"/console/{HASH}/main.js\"")),
+                "{page}"
+            );
             assert!(!page.contains('{'), "{page}");
         }
         let known = [(header::IF_NONE_MATCH, TAG)];
@@ -194,7 +205,11 @@ mod tests {
 
     #[tokio::test]
     async fn files_of_another_version_are_missing() {
-        for path in ["/console/0123456789abcdef/main.js", &format!("/console/{HASH}/no.js"), &format!("/console/{HASH}/index.html")] {
+        for path in [
+            "/console/0123456789abcdef/main.js",
+            &format!("/console/{HASH}/no.js"),
+            &format!("/console/{HASH}/index.html"),
+        ] {
             let (status, headers, _) = get(path, &[]).await;
             assert_eq!(status, StatusCode::NOT_FOUND, "{path}");
             assert_eq!(headers[header::CONTENT_TYPE], "application/problem+json");
@@ -210,7 +225,8 @@ mod tests {
             ("br", false),
             ("", false),
         ] {
-            let request = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
+            let request =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
             assert_eq!(accepts_gzip(&request), expected, "{value:?}");
         }
     }

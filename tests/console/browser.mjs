@@ -1,0 +1,66 @@
+// A browser that notices what the console must not do: errors, foreign requests, breaches of its policy.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join, resolve } from 'node:path';
+
+const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const EXECUTABLES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+
+export class Browser {
+  /** @param {string} packages the folder node_modules */
+  constructor(packages) {
+    const require = createRequire(join(resolve(packages), 'package.json'));
+    this.chromium = require('playwright-core').chromium;
+    this.axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+    /** What went wrong, in words. @type {string[]} */
+    this.faults = [];
+  }
+
+  async start() {
+    const { existsSync } = await import('node:fs');
+    const executablePath = process.env.SWITCHBOARD_CHROMIUM ?? EXECUTABLES.find((path) => existsSync(path));
+    if (!executablePath) throw new Error('chromium is not installed; get it with `apt-get install chromium`, or set SWITCHBOARD_CHROMIUM');
+    this.browser = await this.chromium.launch({ executablePath, headless: true, args: FLAGS });
+    return this;
+  }
+
+  /** A page of its own session. @param {string} origin @param {{theme?: 'light' | 'dark', language?: 'en' | 'zh', width?: number}} [options] */
+  async page(origin, { theme = 'light', language = 'en', width = 1440 } = {}) {
+    const context = await this.browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme, locale: language === 'zh' ? 'zh-CN' : 'en-US', reducedMotion: 'reduce' });
+    context.setDefaultTimeout(20_000);
+    const page = await context.newPage();
+    const fault = (/** @type {string} */ text) => this.faults.push(`${page.url()}: ${text}`);
+    page.on('pageerror', (error) => fault(`error: ${error.stack}`));
+    page.on('dialog', (dialog) => {
+      fault(`a dialog of the browser: ${dialog.message()}`);
+      dialog.dismiss();
+    });
+    page.on('request', (request) => {
+      const url = new URL(request.url());
+      if (url.origin !== origin && url.protocol !== 'blob:') fault(`a foreign request: ${url}`);
+    });
+    await page.exposeFunction('reportViolation', (/** @type {string} */ text) => fault(`policy: ${text}`));
+    await page.addInitScript(() => document.addEventListener('securitypolicyviolation', (event) => window.reportViolation(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`)));
+    return page;
+  }
+
+  /** Fails if something happened that must not. */
+  assertClean() {
+    assert.deepEqual(this.faults.splice(0), []);
+  }
+
+  /** Rules of accessibility, and reflow. The driver's own script is exempt from the page's policy. @param {import('playwright-core').Page} page @param {string} name */
+  async audit(page, name) {
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(overflow <= 0, `${name}: ${overflow} px wider than the window`);
+    await page.evaluate(this.axe);
+    const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+    const found = violations.map((each) => `${each.id}: ${each.nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary?.replace(/\s+/g, ' ')}`).join(' | ')}`);
+    assert.deepEqual(found, [], name);
+  }
+
+  async stop() {
+    await this.browser?.close();
+  }
+}

@@ -1,0 +1,222 @@
+// What a person does in the console, in a real browser, against a real `up` with real devices.
+//
+//     node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+import { Browser } from './browser.mjs';
+import { HOSTILE } from './hostile.mjs';
+import { System } from './system.mjs';
+
+const [program, packages, pictures] = process.argv.slice(2);
+if (!program || !packages || !pictures) throw new Error('usage: node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER');
+mkdirSync(pictures, { recursive: true });
+const document = JSON.parse(readFileSync(new URL('../../docs/openapi.json', import.meta.url), 'utf8'));
+if (!document.paths['/v1/session'] && !process.env.SWITCHBOARD_CONSOLE_ORIGIN) {
+  console.log('journeys: NOT TESTED, because the API has no sessions');
+  process.exit(0);
+}
+
+const system = await new System(program).start();
+const browser = await new Browser(packages).start();
+// The development server stands before the program where that has no sessions.
+const origin = process.env.SWITCHBOARD_CONSOLE_ORIGIN ?? system.ready.http_url;
+const at = (path) => `${origin}/console${path}`;
+
+/** Signs in with a key. */
+async function signIn(page, key = system.ready.api_key) {
+  await page.getByLabel('API key', { exact: true }).or(page.getByLabel('API 密钥', { exact: true })).fill(key);
+  await page.locator('[data-sign-in] button[type=submit]').click();
+}
+
+async function signedIn(options) {
+  const page = await browser.page(origin, options);
+  await page.goto(at('/'));
+  await signIn(page);
+  await page.locator('nav.nav').waitFor({ state: 'attached' });
+  return page;
+}
+
+const JOURNEYS = {
+  async 'a wrong key is refused, and a right one opens the first steps'() {
+    const page = await browser.page(origin);
+    await page.goto(at('/'));
+    await signIn(page, 'sb_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG');
+    await page.getByText('This key was refused').waitFor();
+    await signIn(page);
+    await page.getByRole('heading', { name: 'No device has dialled in yet' }).waitFor();
+    assert.equal(await page.evaluate(() => Object.values(localStorage).join().includes('sb_')), false);
+    await page.context().close();
+  },
+
+  async 'the printed link signs in once'() {
+    if (process.env.SWITCHBOARD_CONSOLE_ORIGIN) return;
+    const page = await browser.page(origin);
+    await page.goto(system.ready.console_url);
+    await page.locator('nav.nav').waitFor();
+    assert.equal(new URL(page.url()).hash, '');
+    await page.context().close();
+    const again = await browser.page(origin);
+    await again.goto(system.ready.console_url);
+    await again.getByRole('heading', { name: 'Sign in' }).waitFor();
+    await again.context().close();
+  },
+
+  async 'a device dials in, is called, and an agent is shown the way'() {
+    const page = await signedIn();
+    await page.getByRole('link', { name: 'Connect a device' }).click();
+    await page.getByText('Waiting for toy-1').waitFor();
+    await page.screenshot({ path: join(pictures, 'first-steps.png') });
+    await system.device('toy-1');
+    await page.getByText('toy-1 has dialled in with 3 services').waitFor();
+    await page.getByRole('button', { name: 'Next' }).click();
+    await page.getByLabel('Service').selectOption('echo');
+    await page.getByLabel('text', { exact: true }).fill('hello');
+    await page.getByRole('button', { name: 'Call', exact: true }).click();
+    await page.getByText('Succeeded').waitFor();
+    await page.getByRole('button', { name: 'Next' }).click();
+    await page.getByRole('link', { name: 'Choose a client' }).click();
+    await page.getByText('/mcp/devices/toy-1').first().waitFor();
+    await page.context().close();
+  },
+
+  async 'a form keeps to its schema, goes to JSON and back, and shows the outcome'() {
+    const page = await signedIn();
+    await page.goto(at('/devices/toy-1?service=create_file'));
+    await page.getByRole('button', { name: 'Call', exact: true }).click();
+    await page.getByText('A value is needed here.').first().waitFor();
+    await page.waitForFunction(() => document.activeElement?.getAttribute('aria-invalid') === 'true');
+    await page.getByLabel('filename').fill('a.txt');
+    await page.getByRole('group', { name: 'Params' }).getByRole('button', { name: 'JSON' }).click();
+    await page.getByRole('textbox', { name: 'JSON' }).fill('{"filename":"b.txt","content":"x"}');
+    await page.getByRole('group', { name: 'Params' }).getByRole('button', { name: 'Form' }).click();
+    assert.equal(await page.getByLabel('filename').inputValue(), 'b.txt');
+    await page.keyboard.press('Escape');
+    await page.getByLabel('content').press('Control+Enter');
+    await page.getByText('Succeeded').waitFor();
+    await page.getByText('Delivered').first().waitFor();
+    await page.getByRole('group', { name: 'The same call elsewhere', exact: true }).getByRole('button', { name: 'Python' }).click();
+    await page.getByText('urllib.request').first().waitFor();
+    await page.screenshot({ path: join(pictures, 'device.png') });
+    await page.context().close();
+  },
+
+  async 'a queued call is seen, opened and taken back'() {
+    const page = await signedIn();
+    await system.api('POST', '/v1/devices/sleeper/calls', { service: 'wave', mode: 'queued', params: {} });
+    await page.goto(at('/calls?view=kept'));
+    await page.getByRole('link', { name: 'wave' }).click();
+    await page.getByRole('button', { name: 'Take back' }).click();
+    await page.getByText('Cancelled', { exact: true }).waitFor();
+    await page.context().close();
+  },
+
+  async 'a hostile device is text'() {
+    await system.device('hostile', HOSTILE);
+    const page = await signedIn();
+    for (const name of Object.keys(HOSTILE)) {
+      await page.goto(at(`/devices/hostile?service=${encodeURIComponent(name)}`));
+      await page.locator('[data-call-form]').waitFor();
+    }
+    await page.getByText('⟨U+202E⟩').first().waitFor();
+    assert.equal(await page.locator('main img, main iframe, main script, main object').count(), 0);
+    await browser.audit(page, 'hostile device');
+    await page.context().close();
+  },
+
+  async 'a key is made, shown once, tried as an agent, and revoked by name'() {
+    const page = await signedIn();
+    await page.goto(at('/keys'));
+    await page.getByRole('button', { name: 'New key' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('robot');
+    await page.getByRole('button', { name: 'Create' }).click();
+    const secret = await page.locator('dialog .code').innerText();
+    assert.match(secret, /^sb_/);
+    await page.getByRole('button', { name: 'I have stored it' }).click();
+    assert.equal((await page.content()).includes(secret), false);
+    await page.goto(at('/agent?device=toy-1'));
+    await page.getByLabel('API key', { exact: true }).fill(secret);
+    await page.getByRole('button', { name: 'Test', exact: true }).click();
+    await page.getByText('It works: 3 tools').waitFor();
+    await page.goto(at('/keys'));
+    await page.getByRole('row').filter({ hasText: 'robot' }).getByRole('button', { name: 'Revoke' }).click();
+    assert.equal(await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).isDisabled(), true);
+    await page.getByLabel('Type robot to confirm').fill('robot');
+    await page.getByRole('dialog').getByRole('button', { name: 'Revoke' }).click();
+    await page.getByRole('row').filter({ hasText: 'robot' }).getByText('Revoked').waitFor();
+    await page.context().close();
+  },
+
+  async 'a session that ends is renewed over the page, and nothing typed is lost'() {
+    const page = await signedIn();
+    await page.goto(at('/devices/toy-1?service=echo'));
+    await page.getByLabel('text', { exact: true }).fill('still here');
+    await page.context().clearCookies();
+    await page.getByRole('button', { name: 'Call', exact: true }).click();
+    await page.getByRole('dialog').getByText('Your session has ended').waitFor();
+    await signIn(page);
+    await page.getByText('Succeeded').waitFor();
+    assert.equal(await page.getByLabel('text', { exact: true }).inputValue(), 'still here');
+    await page.context().close();
+  },
+
+  async 'the keyboard is enough'() {
+    const page = await signedIn();
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    await page.keyboard.press('g');
+    await page.keyboard.press('d');
+    await page.getByRole('heading', { name: 'Devices' }).waitFor();
+    await page.locator('tr[data-id="toy-1"]').waitFor();
+    while (!(await page.locator('tr[data-id="toy-1"][data-current]').count())) await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'toy-1' }).waitFor();
+    await page.keyboard.press('/');
+    await page.getByRole('combobox').fill('hos');
+    await page.getByRole('option', { name: /hostile/ }).waitFor();
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { name: 'hostile' }).waitFor();
+    await page.context().close();
+  },
+
+  async 'every screen is accessible, in both themes and languages, wide and narrow'() {
+    const screens = { overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', welcome: '/welcome', missing: '/no/such/page' };
+    for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
+      const entry = await browser.page(origin, { theme, language, width });
+      await entry.goto(at('/'));
+      await entry.locator('[data-sign-in]').waitFor();
+      await browser.audit(entry, `sign-in ${theme} ${language} ${width}`);
+      await entry.context().close();
+      const page = await signedIn({ theme, language, width });
+      for (const [name, path] of Object.entries(screens)) {
+        await page.goto(at(path));
+        await page.locator('main h1, main h2').first().waitFor();
+        await page.waitForFunction(() => !document.querySelector('[aria-busy="true"], .bone'));
+        await browser.audit(page, `${name} ${theme} ${language} ${width}`);
+        await page.screenshot({ path: join(pictures, `${name}-${theme}-${language}-${width}.png`) });
+      }
+      await page.context().close();
+    }
+  },
+};
+
+let failed = 0;
+try {
+  for (const [name, journey] of Object.entries(JOURNEYS)) {
+    const began = Date.now();
+    try {
+      await journey();
+      browser.assertClean();
+      console.log(`ok: ${name} (${Date.now() - began} ms)`);
+    } catch (error) {
+      failed += 1;
+      browser.faults.length = 0;
+      console.error(`FAILED: ${name}\n${error.stack}`);
+    }
+  }
+} finally {
+  await browser.stop();
+  await system.stop();
+}
+console.log(`journeys: ${Object.keys(JOURNEYS).length - failed} passed, ${failed} failed`);
+process.exit(failed > 0 ? 1 : 0);

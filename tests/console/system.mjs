@@ -1,0 +1,69 @@
+// A real `switchboard up` with real devices, for the journeys.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+const READY_TIMEOUT_MS = 120_000;
+
+export class System {
+  /** @param {string} program */
+  constructor(program) {
+    this.program = program;
+    this.folder = mkdtempSync(join(tmpdir(), 'switchboard-console-'));
+    this.processes = [];
+  }
+
+  /** Starts `up`; the ready line is in `ready`. */
+  async start() {
+    const free = ['--http-listen', '--device-listen', '--admin-listen'].flatMap((flag) => [flag, '127.0.0.1:0']);
+    this.ready = await this.launch(['up', '--json', '--data-dir', this.folder, ...free]);
+    return this;
+  }
+
+  /** Connects a device with the demo services, or others. @param {string} id @param {object} [services] */
+  async device(id, services) {
+    const more = [];
+    if (services) {
+      const file = join(this.folder, `${id}.json`);
+      writeFileSync(file, JSON.stringify({ services }));
+      more.push('--services', file);
+    }
+    await this.launch(['device', '--data-dir', this.folder, '--id', id, ...more]);
+    return this.processes.at(-1);
+  }
+
+  /** Starts a process, and returns its first line. @param {string[]} command */
+  async launch(command) {
+    const child = spawn(this.program, command, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, DATABASE_URL: undefined, REDIS_URL: undefined } });
+    this.processes.push(child);
+    let log = '';
+    child.stderr.on('data', (data) => { log = (log + data).slice(-8_000); });
+    const timer = setTimeout(() => child.kill('SIGKILL'), READY_TIMEOUT_MS);
+    const lines = createInterface({ input: child.stdout });
+    const [line] = await Promise.race([once(lines, 'line'), once(child, 'exit').then(() => { throw new Error(`${command[0]} ended: ${log}`); })]);
+    clearTimeout(timer);
+    return JSON.parse(line);
+  }
+
+  /** Sends a request with the first key. @param {string} method @param {string} path @param {unknown} [body] */
+  async api(method, path, body) {
+    const headers = { Authorization: `Bearer ${this.ready.api_key}`, 'Content-Type': 'application/json' };
+    const response = await fetch(this.ready.http_url + path, { method, headers, body: body && JSON.stringify(body) });
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
+    return response.status === 204 ? undefined : response.json();
+  }
+
+  async stop() {
+    for (const child of this.processes.reverse()) {
+      if (child.exitCode !== null || child.signalCode !== null) continue;
+      child.kill('SIGTERM');
+      const timer = setTimeout(() => child.kill('SIGKILL'), 30_000);
+      await once(child, 'exit');
+      clearTimeout(timer);
+    }
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
