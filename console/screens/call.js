@@ -90,7 +90,7 @@ function Details({ call }) {
       call.detail && h(Notice, { tone: call.outcome === 'succeeded' ? undefined : 'warn' }, h(Text, null, call.detail)),
       errors.length > 0 && h(Card, { title: t('call.errors') }, h('ul', { class: 'stack' }, errors.map((each) => h('li', { key: each.pointer }, h('code', null, h(Text, null, each.pointer || '/')), ' ', h(Text, null, each.detail))))),
       call.params && h(Card, { title: t('service.params') }, h(Json, { value: call.params, label: t('service.params') })),
-      call.result ? h(Card, { title: t('service.result') }, h(Result, { result: call.result, valid: call.result_valid })) : !call.detail && errors.length === 0 && call.outcome && h(Notice, null, t('call.noContent'))),
+      call.result ? h(Card, { title: t('service.result') }, h(Result, { result: call.result, valid: call.result_valid })) : !call.detail && errors.length === 0 && h(Notice, { icon: call.outcome ? 'info' : 'clock' }, t(call.outcome ? 'call.noContent' : 'call.pending'))),
     h(Card, { title: t('call.facts') }, h('dl', { class: 'facts lines' },
       line(t('calls.at'), exact(call.created_at)),
       call.ended_at && line(t('calls.ended'), exact(call.ended_at)),

@@ -4,6 +4,7 @@ import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } 
 import { Json } from '../components/code.js';
 import { Confirm } from '../components/dialog.js';
 import { Tabs } from '../components/field.js';
+import { Icon } from '../components/icon.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
@@ -51,13 +52,14 @@ function Summary({ id, device, reload }) {
   return h('div', null,
     h('header', { class: 'page-head' },
       h('div', null,
-        h('a', { class: 'crumb', href: href('/devices') }, t('devices.title')),
+        h('a', { class: 'crumb', href: href('/devices') }, h(Icon, { name: 'left' }), t('devices.title')),
         h('div', { class: 'row device-name' }, h('h1', { class: 'break' }, h(Text, null, id)), h(Button, { kind: 'plain', small: true, icon: 'copy', label: t('act.copy.id', { id }), onClick: () => copy(id) }), device && h(Presence, { online: device.online })),
         (device?.labels ?? []).length > 0 && h('div', { class: 'row' }, device?.labels?.map((label) => h('a', { key: label, class: 'tag', href: href('/devices', { label }) }, label)))),
       h('div', { class: 'row' },
+        h(Button, { icon: 'agent', href: href('/agent', { device: id }) }, t('agent.title')),
         may('admin') && h(Button, { icon: 'lock', onClick: () => setOpen('token') }, t('device.token')),
         may('admin') && h('details', { class: 'menu' },
-          h('summary', { class: 'button' }, t('device.more')),
+          h('summary', { class: 'button' }, t('device.more'), h(Icon, { name: 'chevron' })),
           h('div', { class: 'sheet list' },
             h(Button, { kind: 'plain', onClick: () => setOpen('edit') }, t('device.edit')),
             device?.online ? h(Button, { kind: 'plain', icon: 'power', onClick: () => setOpen('disconnect') }, t('device.disconnect')) : h(Button, { kind: 'plain', icon: 'trash', onClick: () => setOpen('forget') }, t('device.forget')))))),

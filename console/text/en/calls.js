@@ -36,6 +36,7 @@ export const calls = {
   'call.notSent': 'Not sent',
   'call.ends': 'Ends',
   'call.waiting': 'not yet',
+  'call.pending': 'The call has not ended yet. Its result appears here.',
   'call.errors': 'What does not fit',
   'call.facts': 'About this call',
   'call.noContent': 'Params and results of this call are not kept. An administrator can switch that on for the organisation.',

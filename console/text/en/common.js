@@ -20,7 +20,7 @@ export const common = {
   'app.zone.local': 'Local',
   'app.zone.utc': 'UTC',
   'app.keys': 'Single-letter keys',
-  'app.keys.help': 'Keys',
+  'app.keys.help': 'Keyboard',
   'app.notFound': 'There is no such page',
   'app.notFound.text': 'The address may be misspelt, or what it showed has been deleted.',
   'app.toOverview': 'To the overview',
@@ -47,7 +47,7 @@ export const common = {
   'live.title.live': 'Changes appear as they happen.',
   'live.title.polling': 'The server sends no events; lists are read every 5 seconds.',
 
-  'keys.title': 'Keys',
+  'keys.title': 'Keyboard',
   'keys.go': 'Go to {page}',
   'keys.find': 'Find',
   'keys.rows': 'Next, previous row',

@@ -22,11 +22,11 @@ export const common = {
   'app.keys': '单字母快捷键',
   'app.keys.help': '快捷键',
   'app.notFound': '没有这个页面',
-  'app.notFound.text': '地址可能有误,或其内容已被删除。',
+  'app.notFound.text': '地址可能有误，或其内容已被删除。',
   'app.toOverview': '前往概览',
   'app.unavailable': '服务器没有响应。本页显示的是{when}的内容。',
   'app.failed': '此页面出错了',
-  'app.failed.text': '这是控制台的缺陷,重新加载通常可以解决。',
+  'app.failed.text': '这是控制台的缺陷，重新加载通常可以解决。',
   'app.reload': '重新加载',
 
   'group.run': '运行',
@@ -45,7 +45,7 @@ export const common = {
   'live.resume': '恢复实时更新',
   'live.missed': { other: '有 {n} 项变更待显示' },
   'live.title.live': '变更会即时显示。',
-  'live.title.polling': '服务器不发送事件;列表每 5 秒读取一次。',
+  'live.title.polling': '服务器不发送事件；列表每 5 秒读取一次。',
 
   'keys.title': '快捷键',
   'keys.go': '前往{page}',
@@ -60,7 +60,7 @@ export const common = {
 
   'act.copy': '复制',
   'act.copied': '已复制',
-  'act.copy.failed': '请选中文本后复制:此页面未通过 https 提供。',
+  'act.copy.failed': '请选中文本后复制：此页面未通过 https 提供。',
   'act.copy.id': '复制 {id}',
   'act.close': '关闭',
   'act.cancel': '取消',
@@ -87,7 +87,7 @@ export const common = {
   'list.sorted': '按{column}排序',
 
   'confirm.type': '输入 {word} 以确认',
-  'secret.once': '请立即复制:它只显示一次。',
+  'secret.once': '请立即复制：它只显示一次。',
   'secret.copied': '我已保存',
 
   'time.now': '刚刚',
@@ -98,9 +98,9 @@ export const common = {
   'all': '全部',
 
   'scope.device': '以设备身份连接',
-  'scope.call': '调用服务,与 NPC 对话',
+  'scope.call': '调用服务，与 NPC 对话',
   'scope.read': '读取设置、设备和调用',
-  'scope.admin': '更改设置,创建密钥',
+  'scope.admin': '更改设置，创建密钥',
   'scope.provision': '为设备签发令牌',
-  'scope.missing': '此密钥无权执行该操作:缺少权限 {scope}。',
+  'scope.missing': '此密钥无权执行该操作：缺少权限 {scope}。',
 };
