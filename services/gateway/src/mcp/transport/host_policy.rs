@@ -101,10 +101,12 @@ impl HostPolicy {
             return Err(refused(ProblemKind::HostNotAllowed, "its host"));
         }
         match headers.get(header::ORIGIN) {
-            Some(origin) if !self.allows_origin(origin) => Err(refused(
-                ProblemKind::OriginNotAllowed,
-                "the origin of the page that sent it",
-            )),
+            Some(origin) if !self.allows_origin(origin) && !self.is_own_page(&host, headers) => {
+                Err(refused(
+                    ProblemKind::OriginNotAllowed,
+                    "the origin of the page that sent it",
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -145,6 +147,20 @@ impl HostPolicy {
             return true;
         };
         allowed.iter().any(|allowed| allowed.matches(host))
+    }
+
+    /// Whether a page of this very address sent the request, such as the console: its browser says
+    /// so, and the origin names the host of the request. Where any host is allowed, a name that an
+    /// attacker points at this address would be its own page, too; pages then need a setting.
+    fn is_own_page(&self, host: &Authority, headers: &HeaderMap) -> bool {
+        let own = headers
+            .get("sec-fetch-site")
+            .is_some_and(|site| site == "same-origin");
+        let origin = headers.get(header::ORIGIN);
+        let origin = origin.and_then(|origin| origin.to_str().ok());
+        let named = origin.and_then(|origin| origin.split_once("://"));
+        own && self.hosts.is_some()
+            && named.is_some_and(|(_, named)| named.eq_ignore_ascii_case(host.as_str()))
     }
 
     fn allows_origin(&self, origin: &HeaderValue) -> bool {
@@ -334,6 +350,30 @@ mod tests {
                 "{wrong}"
             );
         }
+    }
+
+    #[test]
+    fn own_pages_are_allowed_where_the_host_is_known() {
+        fn check(hosts: Option<Vec<AllowedHost>>, origin: &str, site: &str, expect: bool) {
+            let policy = HostPolicy {
+                hosts,
+                origins: Vec::new(),
+            };
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("a.example:8080"));
+            headers.insert(header::ORIGIN, origin.parse().unwrap());
+            headers.insert("sec-fetch-site", site.parse().unwrap());
+            let allowed = policy.check(&Uri::from_static("/mcp"), &headers).is_ok();
+            assert_eq!(allowed, expect, "{origin} {site}");
+        }
+        let known = || Some(vec![AllowedHost::named("a.example", None)]);
+        check(known(), "http://a.example:8080", "same-origin", true);
+        check(known(), "https://A.example:8080", "same-origin", true);
+        check(known(), "http://a.example:8080", "same-site", false);
+        check(known(), "http://a.example", "same-origin", false);
+        check(known(), "http://b.example:8080", "same-origin", false);
+        check(known(), "null", "same-origin", false);
+        check(None, "http://a.example:8080", "same-origin", false);
     }
 
     #[test]
