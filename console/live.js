@@ -2,7 +2,7 @@
  * What happens in the organisation, as it happens: `GET /v1/events`, resumed after a break. Where
  * the server has no events or refuses them, subscribers are asked to reload every few seconds.
  *
- * Invariant: after a gap, a pause or a change of the way, subscribers hear `reload`, so that no list
+ * Invariant: after a gap, a pause or a change of the way, subscribers get `reload`, so that no list
  * stays behind.
  */
 import { Problem, send } from './api.js';

@@ -64,7 +64,7 @@ export function navigate(to, { replace = false } = {}) {
   route.value = resolve(new URL(location.href));
   if (before.path === route.value.path) return;
   scrollTo(0, 0);
-  // Readers of the screen hear the new page; the focus is not lost with the old one.
+  // Screen readers announce the new page; the focus is not lost with the old one.
   requestAnimationFrame(() => document.querySelector('main')?.focus({ preventScroll: true }));
 }
 

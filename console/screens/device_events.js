@@ -1,4 +1,4 @@
-/** What a device does and says while this page is open. */
+/** What a device does and sends while this page is open. */
 import { Button, Card, Empty, Text } from '../components/basic.js';
 import { Json } from '../components/code.js';
 import { clock, maybe, t } from '../i18n.js';

@@ -121,7 +121,7 @@ function Schema({ title, value }) {
   return h('details', null, h('summary', { class: 'soft' }, title), h(Json, { value, label: title }));
 }
 
-/** What the device says about a service, marked as its claim. @param {{service: Service}} props */
+/** What the device states about a service, marked as its claim. @param {{service: Service}} props */
 function Claims({ service }) {
   const claims = Object.entries(service.annotations ?? {}).filter(([, value]) => value === true || typeof value === 'string');
   return h('div', { class: 'row' },

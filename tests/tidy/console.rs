@@ -57,7 +57,7 @@ fn length(source: &Source) -> Vec<Offence> {
     vec![Offence::new(&source.path, LONGEST + 1, rule)]
 }
 
-/// A module says at its top what it is for; lists of texts say it by their name.
+/// A module states at its top what it is for; lists of texts are named after it.
 fn head(source: &Source) -> Vec<Offence> {
     let is_module = source.path.ends_with(".js") && !source.path.starts_with("console/text/");
     if !is_module || source.text.starts_with("/**") || source.text.starts_with("// ") {

@@ -1,7 +1,7 @@
 //! The web console at `/console`: its files, embedded and compressed at build time, with the headers
 //! that keep the page to itself.
 //!
-//! Invariant: the page runs only scripts of this process. What a device says is never one of them.
+//! Invariant: the page runs only scripts of this process. Texts of devices are never among them.
 
 use axum::{
     Router,

@@ -149,8 +149,8 @@ impl HostPolicy {
         allowed.iter().any(|allowed| allowed.matches(host))
     }
 
-    /// Whether a page of this very address sent the request, such as the console: its browser says
-    /// so, and the origin names the host of the request. Where any host is allowed, a name that an
+    /// Whether a page of this very address sent the request, such as the console: its browser
+    /// marks it, and the origin names the host of the request. Where any host is allowed, a name that an
     /// attacker points at this address would be its own page, too; pages then need a setting.
     fn is_own_page(&self, host: &Authority, headers: &HeaderMap) -> bool {
         let own = headers
