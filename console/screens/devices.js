@@ -71,7 +71,7 @@ function columns(sort) {
     { title: t('devices.id'), width: 130, sort: by('id'), cell: (device) => h(Id, { id: device.id, to: `/devices/${encodeURIComponent(device.id)}`, strong: true }) },
     { title: t('devices.presence'), width: 70, sort: by('presence'), cell: (device) => h(Presence, { online: device.online }) },
     { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
-    { title: t('devices.services'), width: 60, number: true, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
+    { title: t('devices.services'), width: 60, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
     { title: t('devices.labels'), width: 80, wide: true, cell: (device) => (device.labels ?? []).map((label) => h('a', { key: label, class: 'tag', href: href('/devices', { label }) }, label)) },
     { title: t('devices.node'), width: 80, wide: true, cell: (device) => device.node && h('span', { class: 'mono faint', title: device.node }, device.node.split('.')[0]) },
   ];

@@ -4,7 +4,7 @@ export const agent = {
   'agent.client': '客户端',
   'agent.by': '传输方式',
   'agent.file': '写入',
-  'agent.placeholder': '用密钥替换 sb_…,或为此客户端创建一个。',
+  'agent.placeholder': '用密钥替换 sb_…，或为此客户端创建一个。',
   'agent.reach': '可使用的范围',
   'agent.reach.all': '所有设备',
   'agent.reach.device': '一台设备',
