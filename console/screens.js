@@ -20,11 +20,16 @@ import { calls } from './screens/calls.js';
 import { device } from './screens/device.js';
 import { devices } from './screens/devices.js';
 import { keys } from './screens/keys.js';
+import { memories } from './screens/memories.js';
+import { npc } from './screens/npc.js';
+import { npcs } from './screens/npcs.js';
 import { overview } from './screens/overview.js';
+import { template } from './screens/template.js';
+import { templates } from './screens/templates.js';
 import { welcome } from './screens/welcome.js';
 
 /** @type {Group[]} */
 export const GROUPS = ['run', 'characters', 'knowledge', 'connect', 'manage'];
 
 /** @type {Screen[]} */
-export const SCREENS = [overview, devices, device, calls, call, agent, keys, welcome];
+export const SCREENS = [overview, devices, device, calls, call, npcs, npc, templates, template, memories, agent, keys, welcome];

@@ -45,7 +45,7 @@ function Reach({ scope, subject }) {
   const [wanted, setWanted] = useState(scope);
   const devices = useResource(wanted === 'device' ? '/v1/devices' : undefined, { services: 'none', limit: 200 });
   const npcs = useResource(wanted === 'npc' ? '/v1/npcs' : undefined, { limit: 200 });
-  const options = wanted === 'device' ? (devices.data?.devices ?? []).map((/** @type {any} */ each) => ({ value: each.id, label: plain(each.id) })) : (npcs.data?.npcs ?? []).map((/** @type {any} */ each) => ({ value: each.id ?? each.npc_id, label: plain(each.name ?? each.id) }));
+  const options = wanted === 'device' ? (devices.data?.devices ?? []).map((/** @type {any} */ each) => ({ value: each.id, label: plain(each.id) })) : (npcs.data?.npcs ?? []).map((/** @type {any} */ each) => ({ value: each.id, label: plain(each.effective.name) }));
   const choose = (/** @type {'all' | 'device' | 'npc'} */ value) => {
     setWanted(value);
     if (value === 'all') setQuery({ device: undefined, npc: undefined });
