@@ -14,6 +14,8 @@ export function SaveBar({ document: edited }) {
     const control = first && document.querySelector(`[data-field="${CSS.escape(first)}"] :is(input, textarea, select)`);
     if (control instanceof HTMLElement) control.focus();
   }, [edited.error]);
+  // The bar must not cover what is being edited.
+  useEffect(() => { if (edited.dirty) document.activeElement?.scrollIntoView({ block: 'nearest' }); }, [edited.dirty]);
   useEffect(() => {
     const keys = (/** @type {KeyboardEvent} */ event) => {
       if (!(event.ctrlKey || event.metaKey) || event.key !== 's' || !edited.dirty) return;

@@ -59,9 +59,10 @@ function OfOwner({ of, query }) {
   const filtered = Object.values(filter).some(Boolean);
   /** @type {Memory[] | undefined} */
   const items = of ? list.data?.items : undefined;
+  const none = items?.length === 0 && !filtered;
   const add = may('admin') && h(Button, { kind: 'primary', icon: 'plus', onClick: () => setOpen({ act: 'add' }) }, t('memories.add'));
   return h('div', null,
-    h('div', { class: 'toolbar' },
+    !none && h('div', { class: 'toolbar' },
       h(Typed, { label: t('memories.search'), name: 'q', value: filter.q }),
       h(Typed, { label: t('memories.subject'), name: 'subject', value: filter.subject }),
       h(Typed, { label: t('memories.kind'), name: 'kind', value: filter.kind }),

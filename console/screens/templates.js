@@ -36,11 +36,11 @@ function Templates({ query }) {
   const users = (/** @type {string} */ id) => npcs.data?.items.filter((npc) => npc.template_id === id).length ?? 0;
   const open = (/** @type {{id: string}} */ template) => navigate(href(`/templates/${template.id}`));
   const create = may('admin') && h(Button, { kind: 'primary', icon: 'plus', onClick: () => setCreating(true) }, t('templates.create'));
-  return h('div', { class: 'stack' },
+  return h('div', null,
     h(Head, { title: t('templates.title'), text: t('templates.text') }, !none && create),
-    h(Card, { flush: true },
-      !none && h('div', { class: 'toolbar inset-bar' }, h(Search, { label: t('templates.find'), value: text, onInput: setText }),
+    !none && h('div', { class: 'toolbar' }, h(Search, { label: t('templates.find'), value: text, onInput: setText }),
         segmented({ label: t('templates.visibility'), value: visibility, onChange: (value) => setQuery({ visibility: value }), options: [{ value: '', label: t('all') }, { value: 'private', label: t('templates.private') }, { value: 'public', label: t('templates.public') }] })),
+    h(Card, { flush: true },
       table({
         label: t('templates.title'), items, id: (each) => each.id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
         empty: none
@@ -58,7 +58,7 @@ function Templates({ query }) {
           { title: t('npcs.changed'), width: 90, wide: true, cell: (each) => h('span', { class: 'soft' }, h(Time, { at: each.updated_at })) },
         ],
       })),
-    h(CardDrop, { imported: open }),
+    h('div', { class: 'below' }, h(CardDrop, { imported: open })),
     creating && h(NewTemplate, { onClose: () => setCreating(false), made: open }));
 }
 

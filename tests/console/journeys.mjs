@@ -7,6 +7,7 @@ import { join } from 'node:path';
 
 import { Browser } from './browser.mjs';
 import { HOSTILE } from './hostile.mjs';
+import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
 import { System } from './system.mjs';
 
 const [program, packages, pictures] = process.argv.slice(2);
@@ -37,6 +38,16 @@ async function signedIn(options) {
   await page.locator('nav.nav').waitFor({ state: 'attached' });
   return page;
 }
+
+/** What journeys of their own files use. @type {import('./journeys/characters.mjs').World} */
+const world = { url: `${origin}/console`, pictures, api: (...request) => system.api(...request), change: (...request) => system.change(...request), device: (id) => system.device(id), audit: (page, name) => browser.audit(page, name) };
+
+/** Journeys of another file, each with a page of its own. */
+const onPage = (journeys) => Object.fromEntries(Object.entries(journeys).map(([name, journey]) => [name, async () => {
+  const page = await signedIn();
+  await journey(page, world);
+  await page.context().close();
+}]));
 
 const JOURNEYS = {
   async 'a wrong key is refused, and a right one opens the first steps'() {
@@ -179,8 +190,12 @@ const JOURNEYS = {
     await page.context().close();
   },
 
+  ...onPage(CHARACTERS),
+
   async 'every screen is accessible, in both themes and languages, wide and narrow'() {
-    const screens = { overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', welcome: '/welcome', missing: '/no/such/page' };
+    const { npc, template } = await makeNpc(world, 'Watcher');
+    await system.api('POST', `/v1/npcs/${npc.id}/memories`, { text: 'Anna is afraid of thunder.', subject: 'user:anna', kind: 'fact' });
+    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', welcome: '/welcome', missing: '/no/such/page' };
     for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
       const entry = await browser.page(origin, { theme, language, width });
       await entry.goto(at('/'));

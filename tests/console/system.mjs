@@ -56,6 +56,15 @@ export class System {
     return response.status === 204 ? undefined : response.json();
   }
 
+  /** Patches a versioned resource as it is now. @param {string} path @param {unknown} patch */
+  async change(path, patch) {
+    const authorization = { Authorization: `Bearer ${this.ready.api_key}` };
+    const etag = (await fetch(this.ready.http_url + path, { headers: authorization })).headers.get('ETag');
+    const headers = { ...authorization, 'If-Match': etag, 'Content-Type': 'application/merge-patch+json' };
+    const response = await fetch(this.ready.http_url + path, { method: 'PATCH', headers, body: JSON.stringify(patch) });
+    if (!response.ok) throw new Error(`PATCH ${path}: ${response.status} ${await response.text()}`);
+  }
+
   async stop() {
     for (const child of this.processes.reverse()) {
       if (child.exitCode !== null || child.signalCode !== null) continue;
