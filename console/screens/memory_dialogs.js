@@ -77,7 +77,7 @@ export function AddMemories({ path: place, onClose, saved }) {
   return h(Dialog, { title: t('memories.add'), onClose, wide: true },
     h('form', { class: 'stack', onSubmit: submit },
       segmented({ label: t('memories.how'), value: mode, onChange: setMode, options: [{ value: /** @type {const} */ ('one'), label: t('memories.one') }, { value: /** @type {const} */ ('many'), label: t('memories.many') }] }),
-      h(Field, { label: t(mode === 'one' ? 'memories.memory' : 'memories.many.label'), hint: t(mode === 'one' ? 'memories.memory.hint' : 'memories.many.hint'), wrong, required: true, render: (attributes) => h('textarea', { ...attributes, class: mode === 'one' ? 'textarea' : 'textarea tall', maxLength: mode === 'one' ? 65_536 : undefined, value: text, onInput: (/** @type {any} */ event) => setText(event.target.value) }) }),
+      h(Field, { label: t(mode === 'one' ? 'memories.memory' : 'memories.many.label'), hint: t(mode === 'one' ? 'memories.memory.hint' : 'memories.many.hint'), wrong, required: true, render: (attributes) => h('textarea', { ...attributes, class: mode === 'one' ? 'textarea' : 'textarea tall', maxLength: mode === 'one' ? 65_536 : 1_048_576, value: text, onInput: (/** @type {any} */ event) => setText(event.target.value) }) }),
       h(Members, { draft, set: (change) => setDraft({ ...draft, ...change }) }),
       h(Failure, { error }),
       h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy, disabled: text.trim() === '' }, t('act.add')))));

@@ -86,7 +86,7 @@ export const CHARACTERS = {
     await page.screenshot({ path: join(world.pictures, 'npc.png') });
     await page.getByRole('button', { name: 'Take them away' }).click();
     await page.getByRole('button', { name: 'Save' }).click();
-    await page.getByText('Some overrides have no effect').waitFor({ state: 'detached' });
+    await page.getByText('unsaved change').waitFor({ state: 'detached' });
     assert.deepEqual((await read()).lapsed, []);
 
     // What the server refuses is at its field.
