@@ -1,4 +1,4 @@
-/** A document that was changed elsewhere meanwhile: what it was, yours, theirs, and what to keep. */
+/** A document that was changed elsewhere: what it was, yours, theirs, and what to keep. */
 import { Button, Notice, Text } from '../components/basic.js';
 import { Dialog } from '../components/dialog.js';
 import { maybe, t } from '../i18n.js';

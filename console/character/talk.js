@@ -4,15 +4,15 @@
  * @typedef {{kind: 'text', text: string} | {kind: 'call', device: string, tool: string, params: any, result: any, outcome: string}} Part
  * @typedef {{kind: string, id: string, title?: string, score?: number}} Source
  * @typedef {object} Turn
- * @property {string} said by the person
+ * @property {string} message of the person
  * @property {Part[]} parts of the answer, in their order
  * @property {'answering' | 'done' | 'stopped' | 'failed'} state
  * @property {Source[]} sources what the answer was drawn from
  * @property {any} [problem] why it failed
  */
 
-/** @param {string} said @returns {Turn} */
-export const begin = (said) => ({ said, parts: [], state: 'answering', sources: [] });
+/** @param {string} message @returns {Turn} */
+export const begin = (message) => ({ message, parts: [], state: 'answering', sources: [] });
 
 /** @param {Turn} turn @param {{type: string, data: any}} event @returns {Turn} */
 export function apply(turn, { type, data }) {

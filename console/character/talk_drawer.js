@@ -133,7 +133,7 @@ function OneTurn({ turn }) {
   const { problem } = turn;
   const error = problem && (problem instanceof Error ? problem : new Problem(Number(problem.status ?? 0), problem, undefined, undefined));
   return h('div', { class: 'turn' },
-    h('div', { class: 'bubble mine' }, h('span', { class: 'hidden' }, t('talk.you')), h(Text, null, turn.said)),
+    h('div', { class: 'bubble mine' }, h('span', { class: 'hidden' }, t('talk.you')), h(Text, null, turn.message)),
     turn.parts.map((part, index) => (part.kind === 'text'
       ? part.text.trim() && h('div', { class: 'bubble', key: index }, h(Text, null, part.text))
       : h('details', { class: 'tool-call', key: index },

@@ -2,7 +2,7 @@ export const memories = {
   'memories.title': 'Memories',
   'memories.text': 'What a character knows: written by hand, or kept from conversations. It reads what fits the message.',
   'memories.of': 'Of',
-  'memories.noOne': 'Nobody here can remember yet',
+  'memories.noOne': 'There is no character to remember yet',
   'memories.noOne.text': 'Memories belong to an NPC or a template. Make one first.',
   'memories.search': 'Search by words or meaning',
   'memories.subject': 'Subject',
