@@ -15,21 +15,37 @@
  * @property {(props: {params: Record<string, string>, query: URLSearchParams}) => any} view
  */
 import { agent } from './screens/agent.js';
+import { audit } from './screens/audit.js';
+import { book } from './screens/book.js';
+import { books } from './screens/books.js';
 import { call } from './screens/call.js';
 import { calls } from './screens/calls.js';
+import { cluster } from './screens/cluster.js';
 import { device } from './screens/device.js';
 import { devices } from './screens/devices.js';
 import { keys } from './screens/keys.js';
 import { memories } from './screens/memories.js';
 import { npc } from './screens/npc.js';
 import { npcs } from './screens/npcs.js';
+import { organisation } from './screens/organisation.js';
 import { overview } from './screens/overview.js';
+import { pictures } from './screens/pictures.js';
 import { template } from './screens/template.js';
 import { templates } from './screens/templates.js';
+import { usage } from './screens/usage.js';
+import { voices } from './screens/voices.js';
+import { webhook } from './screens/webhook.js';
+import { webhooks } from './screens/webhooks.js';
 import { welcome } from './screens/welcome.js';
 
 /** @type {Group[]} */
 export const GROUPS = ['run', 'characters', 'knowledge', 'connect', 'manage'];
 
 /** @type {Screen[]} */
-export const SCREENS = [overview, devices, device, calls, call, npcs, npc, templates, template, memories, agent, keys, welcome];
+export const SCREENS = [
+  overview, devices, device, calls, call,
+  npcs, npc, templates, template, memories,
+  books, book, voices, pictures,
+  agent, webhooks, webhook,
+  usage, audit, keys, organisation, cluster, welcome,
+];

@@ -13,6 +13,15 @@
  * @typedef {Schemas['ApiKey'] & {services?: string[] | null, device_label?: string | null}} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken
+ * @typedef {Schemas['SkillsBook']} SkillsBook
+ * @typedef {Schemas['VoiceDocument']} Voice
+ * @typedef {Schemas['Picture']} Picture
+ * @typedef {Schemas['Webhook']} Webhook
+ * @typedef {Schemas['CreatedWebhook']} CreatedWebhook
+ * @typedef {Schemas['Delivery']} Delivery
+ * @typedef {Schemas['AuditEntry']} AuditEntry
+ * @typedef {Schemas['Org'] & {model_approval?: 'none' | 'listed' | 'all', journal_params?: boolean}} Org
+ * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
  *
  * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
@@ -48,6 +57,10 @@
  * @property {string} [detail]
  *
  * @typedef {{token_id: string, subject: string, scopes: Scope[], created_at: string, expires_at: string, revoked_at: string | null}} Token
+ *
+ * @typedef {{id: string, role: string | null, version: string | null, started_at: string | null, devices: number | null, draining: boolean | null, ready: boolean | null, checks: {name: string, ok: boolean, detail: string | null}[]}} Node
+ *
+ * @typedef {{key: string, calls: number, by_outcome: Record<string, number>, milliseconds: number, turns: number, prompt_tokens: number, completion_tokens: number, cost: number}} UsageRow
  *
  * @typedef {object} LiveEvent
  * @property {string} type such as `device.online`

@@ -4,13 +4,14 @@ import { h, useLayoutEffect, useRef, useState } from '../preact.js';
 
 /** Before it is measured. */
 const FIRST_WIDTH = 720;
-const LEFT = 38;
-const BOTTOM = 20;
+const LEFT = 48;
+const BOTTOM = 24;
 
 /**
- * @param {{bars: {label: string, parts: {value: number, tone: 'good' | 'bad'}[]}[], label: string, height?: number}} props
+ * @param {{bars: {label: string, parts: {value: number, tone: 'good' | 'bad' | 'more'}[]}[], label: string, height?: number, least?: number, format?: (value: number) => string}} props
+ * `least` is the least height of the axis; `format` writes its numbers
  */
-export function Bars({ bars, label, height = 160 }) {
+export function Bars({ bars, label, height = 160, least = 2, format = (value) => number(value, value >= 10_000 ? { notation: 'compact' } : { maximumSignificantDigits: 6 }) }) {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null));
   const [total, setTotal] = useState(FIRST_WIDTH);
   useLayoutEffect(() => {
@@ -18,7 +19,7 @@ export function Bars({ bars, label, height = 160 }) {
     if (box.current) observer.observe(box.current);
     return () => observer.disconnect();
   }, []);
-  const top = nice(Math.max(1, ...bars.map((bar) => sum(bar))));
+  const top = nice(Math.max(least, ...bars.map((bar) => sum(bar))));
   const inner = height - BOTTOM - 8;
   const step = (total - LEFT) / Math.max(1, bars.length);
   const width = Math.max(2, Math.min(28, step * 0.68));
@@ -27,12 +28,12 @@ export function Bars({ bars, label, height = 160 }) {
   return h('div', { ref: box, class: 'chart-frame' }, h('svg', { class: 'chart', width: total, height, viewBox: `0 0 ${total} ${height}`, role: 'img', 'aria-label': label },
     [0, 0.5, 1].map((share) => h('g', { key: share },
       h('line', { class: 'grid', x1: LEFT, x2: total, y1: y(top * share), y2: y(top * share) }),
-      h('text', { x: LEFT - 8, y: y(top * share) + 4, 'text-anchor': 'end' }, number(top * share)))),
+      h('text', { x: LEFT - 8, y: y(top * share) + 4, 'text-anchor': 'end' }, format(top * share)))),
     bars.map((bar, index) => {
       const x = LEFT + step * index + (step - width) / 2;
       let below = 0;
       return h('g', { key: bar.label + index },
-        h('title', null, `${bar.label}: ${number(sum(bar))}`),
+        h('title', null, `${bar.label}: ${format(sum(bar))}`),
         bar.parts.filter((part) => part.value > 0).map((part) => {
           const from = y(below);
           below += part.value;
@@ -45,9 +46,8 @@ export function Bars({ bars, label, height = 160 }) {
 /** @param {{parts: {value: number}[]}} bar */
 const sum = (bar) => bar.parts.reduce((all, part) => all + part.value, 0);
 
-/** The next even number that reads well. @param {number} value */
+/** The next number that reads well. @param {number} value */
 function nice(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  const found = [1, 2, 4, 6, 8, 10].find((factor) => factor * power >= value) ?? 10;
-  return Math.max(2, found * power);
+  return ([1, 2, 4, 6, 8].find((factor) => factor * power >= value) ?? 10) * power;
 }

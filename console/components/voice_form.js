@@ -1,0 +1,126 @@
+/** A new voice: a sample, uploaded or recorded here, and the consent of its person. */
+import { request } from '../api.js';
+import { t } from '../i18n.js';
+import { duration, size } from '../i18n.js';
+import { h, useEffect, useRef, useState } from '../preact.js';
+import { random } from '../upload/books.js';
+import { canRecord, MAX_RECORDING_MS, record } from '../upload/wav.js';
+import { Button, Failure, Notice, Text } from './basic.js';
+import { Dialog } from './dialog.js';
+import { Drop } from './drop.js';
+import { Check, Field, TextField } from './field.js';
+
+const MAX_BYTES = 10 * 1024 * 1024;
+
+/** @param {{onClose: () => void, added: () => void}} props */
+export function NewVoice({ onClose, added }) {
+  const [sample, setSample] = useState(/** @type {Blob | undefined} */ (undefined));
+  const [name, setName] = useState('');
+  const [languages, setLanguages] = useState('');
+  const [provider, setProvider] = useState('');
+  const [by, setBy] = useState('');
+  const [statement, setStatement] = useState('');
+  const [until, setUntil] = useState('');
+  const [given, setGiven] = useState(false);
+  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const [busy, setBusy] = useState(false);
+  const key = useRef(random());
+  const tooLarge = sample && sample.size > MAX_BYTES;
+  const complete = sample && !tooLarge && name.trim() && by.trim() && statement.trim() && given;
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    if (!complete) return;
+    setBusy(true);
+    setError(undefined);
+    try {
+      await request('POST', '/v1/voices', { body: sample, contentType: 'application/octet-stream', key: key.current, query: {
+        name: name.trim(), consent_by: by.trim(), consent_statement: statement.trim(), provider: provider.trim(), languages: languages.split(/[\s,]+/).filter(Boolean).join(','),
+        consent_expires_at: until && new Date(`${until}T23:59:59`).toISOString(),
+      } });
+      added();
+    } catch (failure) {
+      key.current = random();
+      setError(/** @type {Error} */ (failure));
+      setBusy(false);
+    }
+  };
+  return h(Dialog, { title: t('voices.add'), onClose, wide: true },
+    h('form', { class: 'stack', onSubmit: submit },
+      h(Sample, { sample, setSample: (blob, file) => {
+        setSample(blob);
+        if (file && !name) setName(file.replace(/\.\w+$/, '').slice(0, 100));
+      } }),
+      tooLarge && h(Notice, { tone: 'warn', role: 'alert' }, t('voices.sample.large', { size: size(sample.size) })),
+      h(TextField, { label: t('voices.name'), value: name, onInput: setName, maxLength: 100, autocomplete: 'off', required: true }),
+      h(TextField, { label: t('voices.languages'), hint: t('voices.languages.hint'), optional: true, mono: true, value: languages, onInput: setLanguages, placeholder: 'de-DE en' }),
+      h('fieldset', { class: 'stack' }, h('legend', { class: 'label' }, t('voices.consent')),
+        h('p', { class: 'small soft' }, t('voices.consent.why.text')),
+        h(TextField, { label: t('voices.consent.by'), value: by, onInput: setBy, maxLength: 200, autocomplete: 'off', required: true }),
+        h(Field, { label: t('voices.consent.statement'), hint: t('voices.consent.statement.hint'), required: true, render: (attributes) => h('textarea', { ...attributes, class: 'textarea', maxLength: 2_000, value: statement, onInput: (/** @type {any} */ event) => setStatement(event.target.value) }) }),
+        h(Field, { label: t('voices.consent.end'), hint: t('voices.consent.end.hint'), optional: true, render: (attributes) => h('input', { ...attributes, type: 'date', class: 'input short', value: until, onInput: (/** @type {any} */ event) => setUntil(event.target.value) }) }),
+        h(Check, { checked: given, onChange: setGiven }, t('voices.consent.given'))),
+      h('details', null, h('summary', { class: 'soft' }, t('voices.more')), h('div', { class: 'stack inset' }, h(TextField, { label: t('voices.provider'), hint: t('voices.provider.hint'), optional: true, mono: true, value: provider, onInput: setProvider, placeholder: 'embedded' }))),
+      h(Failure, { error }),
+      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy, disabled: !complete }, t('voices.add.act')))));
+}
+
+/** @param {{sample: Blob | undefined, setSample: (sample: Blob | undefined, name?: string) => void}} props */
+function Sample({ sample, setSample }) {
+  const [url, setUrl] = useState('');
+  useEffect(() => {
+    if (!sample) return undefined;
+    const made = URL.createObjectURL(sample);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [sample]);
+  if (sample) {
+    return h('div', { class: 'stack tight' },
+      h('span', { class: 'label' }, t('voices.sample')),
+      h('div', { class: 'player' }, url && h('audio', { src: url, controls: true, 'aria-label': t('voices.sample') })),
+      h('div', { class: 'row apart small soft' }, h('span', null, h(Text, null, sample instanceof File ? sample.name : t('voices.recording')), ` · ${size(sample.size)}`), h(Button, { small: true, onClick: () => setSample(undefined) }, t('voices.sample.other'))));
+  }
+  return h('div', { class: 'stack tight' },
+    h(Drop, { label: t('voices.drop'), hint: t('voices.formats'), accept: '.wav,.mp3,.flac,.ogg,.opus,audio/*', onFiles: ([file]) => setSample(file, file?.name) }),
+    canRecord() ? h(Recorder, { done: (blob) => setSample(blob) }) : h('p', { class: 'small soft' }, t('voices.record.absent')));
+}
+
+/** @param {{done: (sample: Blob) => void}} props */
+function Recorder({ done }) {
+  const [since, setSince] = useState(0);
+  const [elapsed, setElapsed] = useState(0);
+  const [error, setError] = useState(/** @type {string | undefined} */ (undefined));
+  const running = useRef(/** @type {Awaited<ReturnType<typeof record>> | undefined} */ (undefined));
+  const stop = async () => {
+    const taken = running.current;
+    running.current = undefined;
+    setSince(0);
+    try {
+      if (taken) done(await taken.stop());
+    } catch {
+      setError(t('voices.record.failed'));
+    }
+  };
+  useEffect(() => () => { running.current?.discard(); }, []);
+  useEffect(() => {
+    if (!since) return undefined;
+    const timer = setInterval(() => {
+      setElapsed(Date.now() - since);
+      if (Date.now() - since >= MAX_RECORDING_MS) stop();
+    }, 200);
+    return () => clearInterval(timer);
+  }, [since]);
+  const begin = async () => {
+    setError(undefined);
+    try {
+      running.current = await record();
+      setElapsed(0);
+      setSince(Date.now());
+    } catch {
+      setError(t('voices.record.refused'));
+    }
+  };
+  return h('div', { class: 'row' },
+    since ? [h(Button, { key: 'stop', icon: 'stop', onClick: stop }, t('voices.record.stop')), h('span', { key: 'time', class: 'recording', role: 'timer' }, h('i', { 'aria-hidden': 'true' }), duration(Math.floor(elapsed / 1_000) * 1_000), ' / ', duration(MAX_RECORDING_MS))]
+      : h(Button, { icon: 'record', onClick: begin }, t('voices.record')),
+    error && h('span', { class: 'small state bad', role: 'alert' }, error));
+}
