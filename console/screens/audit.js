@@ -87,7 +87,7 @@ function Audit({ query }) {
         { title: t('audit.at'), width: 100, cell: (entry) => h('span', { class: 'two-lines' }, h('time', { dateTime: entry.at, class: 'number' }, exact(entry.at)), h('span', { class: 'small faint' }, relative(entry.at))) },
         { title: t('audit.actor'), width: 100, cell: (entry) => h(Actor, { actor: entry.actor, name: names.data?.get(entry.actor) }) },
         { title: t('audit.action'), width: 70, cell: (entry) => h(Action, { action: entry.action }) },
-        { title: t('audit.resource'), width: 130, cell: (entry) => h('span', { class: 'two-lines' }, h('span', null, maybe(`audit.resource.${entry.resource}`) ?? entry.resource), h(Id, { id: entry.resource_id, to: placeOf(entry) })) },
+        { title: t('audit.resource'), width: 130, cell: (entry) => h('span', { class: 'two-lines half' }, h('span', null, maybe(`audit.resource.${entry.resource}`) ?? entry.resource), h(Id, { id: entry.resource_id, to: placeOf(entry) })) },
         { title: t('audit.changed'), width: 120, cell: (entry) => entry.changed.length > 0 && h('span', { class: 'row' }, entry.changed.map((field) => h('code', { class: 'tag', key: field }, h(Text, null, field)))) },
       ],
     })));

@@ -51,7 +51,6 @@ function Totals({ usage: data }) {
   const stats = [
     [t('usage.calls'), total && number(total.calls)],
     [t('usage.succeeded'), total && (total.calls > 0 ? number((total.by_outcome.succeeded ?? 0) / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–')],
-    [t('usage.mean'), total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–')],
     [t('usage.turns'), total && number(total.turns)],
     [t('usage.tokens'), total && number(total.prompt_tokens + total.completion_tokens)],
     [t('usage.cost'), total && cost(total.cost)],

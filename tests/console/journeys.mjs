@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { Browser } from './browser.mjs';
 import { HOSTILE } from './hostile.mjs';
 import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
+import { journey as resources } from './journeys/resources.mjs';
 import { System } from './system.mjs';
 
 const [program, packages, pictures] = process.argv.slice(2);
@@ -72,6 +73,12 @@ const JOURNEYS = {
     await again.goto(system.ready.console_url);
     await again.getByRole('heading', { name: 'Sign in' }).waitFor();
     await again.context().close();
+  },
+
+  async 'books, voices, pictures and webhooks are added; usage and the audit log are read'() {
+    const page = await signedIn();
+    await resources(page, { url: `${origin}/console`, api: (method, path, body) => system.api(method, path, body), audit: (shown, name) => browser.audit(shown, name) });
+    await page.context().close();
   },
 
   async 'a device dials in, is called, and an agent is shown the way'() {
@@ -195,7 +202,7 @@ const JOURNEYS = {
   async 'every screen is accessible, in both themes and languages, wide and narrow'() {
     const { npc, template } = await makeNpc(world, 'Watcher');
     await system.api('POST', `/v1/npcs/${npc.id}/memories`, { text: 'Anna is afraid of thunder.', subject: 'user:anna', kind: 'fact' });
-    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', welcome: '/welcome', missing: '/no/such/page' };
+    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
     for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
       const entry = await browser.page(origin, { theme, language, width });
       await entry.goto(at('/'));
