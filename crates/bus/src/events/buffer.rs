@@ -67,6 +67,9 @@ impl<T: ByteSize> WriteBuffer<T> {
         let mut state = self.state.lock();
         state.queue_for(&item).items.push_back(item);
         let dropped = state.trim();
+        if state.is_written() {
+            self.written.notify_waiters();
+        }
         drop(state);
         self.filled.notify_one();
         dropped

@@ -398,8 +398,15 @@ impl Store {
             match order {
                 Order::Asc => {
                     let after = after.map_or(Uuid::nil(), CallId::uuid);
-                    let query =
-                        calls_page!(">", "ORDER BY call_id LIMIT $5", org, after, filter, reach, limit);
+                    let query = calls_page!(
+                        ">",
+                        "ORDER BY call_id LIMIT $5",
+                        org,
+                        after,
+                        filter,
+                        reach,
+                        limit
+                    );
                     query.fetch_all(&mut *connection).await
                 }
                 Order::Desc => {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
-    id::{CallId, NpcId, OrgId},
+    id::{CallId, NpcId},
     outcome::{Delivered, Outcome, Violation},
 };
 use switchboard_runtime::span;

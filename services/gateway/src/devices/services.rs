@@ -140,7 +140,11 @@ impl<'a> ServicesCache<'a> {
         if self.failed {
             return Err(StoreError::Unavailable(None));
         }
-        let read = self.gateway.store.service_names(self.caller.org, digests).await;
+        let read = self
+            .gateway
+            .store
+            .service_names(self.caller.org, digests)
+            .await;
         self.failed = read.is_err();
         for (digest, names) in digests.iter().zip(read?) {
             let mut names = names.unwrap_or_default();

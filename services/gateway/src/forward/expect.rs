@@ -4,6 +4,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use axum::{Error, body::Body, extract::Request};
@@ -13,17 +14,27 @@ use hyper::{
     body::{Frame, SizeHint},
     ext::on_informational,
 };
-use tokio::sync::{Notify, futures::OwnedNotified};
+use tokio::{sync::Notify, time::timeout};
+
+/// How long a body waits for `100 Continue`. After that it is sent without: a proxy in between may not
+/// forward the response (RFC 9110, section 10.1.1).
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Lets a request that expects `100 Continue` wait for it before its body is read: the server sends
 /// `100 Continue` to the client when the body is read.
 pub(super) fn deferred(request: Request) -> Request {
-    if !request.headers().contains_key(header::EXPECT) {
+    let mut expected = request.headers().get_all(header::EXPECT).iter().peekable();
+    let is_expected = expected.peek().is_some()
+        && expected.all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
+    if !is_expected {
         return request;
     }
     let asked = Arc::new(Notify::new());
     let mut request = request.map(|body| {
-        let asked = Box::pin(Arc::clone(&asked).notified_owned());
+        let asked = Arc::clone(&asked);
+        let asked = Box::pin(async move {
+            let _ = timeout(CONTINUE_TIMEOUT, asked.notified()).await;
+        });
         Body::new(DeferredBody {
             body,
             asked: Some(asked),
@@ -37,12 +48,12 @@ pub(super) fn deferred(request: Request) -> Request {
     request
 }
 
-/// A body that is not read before the service asks for it. It has no end if the service answers instead:
+/// A body that is not read before the service asks for it, or the timeout. It has no end if the service answers instead:
 /// the response closes the connection to the service.
 struct DeferredBody {
     body: Body,
     /// `None` when the service has asked for it.
-    asked: Option<Pin<Box<OwnedNotified>>>,
+    asked: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl hyper::body::Body for DeferredBody {

@@ -162,12 +162,39 @@ async fn client_that_expects_100_continue_receives_that_of_the_service() {
 async fn client_that_does_not_wait_for_100_continue_is_answered() {
     let service = TestService::start();
     let gateway = gateway(&service.url, TEST_TIMEOUT).await;
-    for (key, status) in [("right", 200), ("wrong", 401)] {
-        let framing = "Content-Length: 50\r\nConnection: close\r\nExpect: 100-continue";
-        let request = head(key, framing) + &"x".repeat(50);
+    for (key, expect, status) in [
+        ("right", "100-continue", 200),
+        ("wrong", "100-continue", 401),
+        // The server ignores other expectations.
+        ("right", "other", 200),
+    ] {
+        let framing = format!("Content-Length: 50\r\nConnection: close\r\nExpect: {expect}");
+        let request = head(key, &framing) + &"x".repeat(50);
         let answer = rest(&mut connect(&gateway, &request).await).await;
         assert!(answer.contains(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn body_is_sent_to_a_service_without_100_continue() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let service = async {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n\r\nhello") {
+            assert_ne!(socket.read_buf(&mut received).await.unwrap(), 0);
+        }
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        socket.write_all(answer).await.unwrap();
+    };
+    let gateway = gateway(&url, TEST_TIMEOUT).await;
+    let framing = "Content-Length: 5\r\nConnection: close\r\nExpect: 100-continue";
+    let request = head("right", framing) + "hello";
+    let client = async { rest(&mut connect(&gateway, &request).await).await };
+    let (answer, ()) = tokio::join!(client, service);
+    assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.ends_with("ok"), "{answer}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ pub(crate) use self::{
 use super::Resource;
 
 /// All resources, in the order of the help.
-pub(crate) static ALL: [&Resource; 18] = [
+pub(crate) static ALL: [&Resource; 19] = [
     &DEVICES,
     &CALLS,
     &NPCS,

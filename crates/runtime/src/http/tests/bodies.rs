@@ -98,11 +98,18 @@ async fn refused(server: &TestServer) -> TcpStream {
 async fn client_that_neither_sends_nor_closes_is_waited_for_5_s() {
     let server = limited();
     let mut socket = refused(&server).await;
-    // It may still send.
-    socket.write_all(b"x").await.unwrap();
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(5)).await;
-    tokio::time::resume();
+    let advance = async |seconds| {
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+        tokio::time::resume();
+    };
+    advance(4).await;
+    // It may still send: a closed socket would reset all writes but the first.
+    for _ in 0..5 {
+        socket.write_all(b"x").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    advance(1).await;
     let closed = async {
         while socket.write_all(b"x").await.is_ok() {
             tokio::time::sleep(Duration::from_millis(5)).await;
