@@ -2,7 +2,7 @@
 //! document, its pure parts in Node, and what a person does with it, in a browser.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -48,7 +48,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.part != Some(Part::Journeys) {
         succeed(script("vendor.mjs").arg(&packages).arg("--check"))?;
         succeed(script("types.mjs").arg(&packages).arg(output("types")))?;
-        let tests = ["form.test.mjs", "pure.test.mjs"].map(|name| scripts().join(name));
+        let files = fs::read_dir(scripts())?.collect::<Result<Vec<_>, _>>()?;
+        let tests = files.into_iter().map(|file| file.path());
+        let tests = tests.filter(|path| path.to_string_lossy().ends_with(".test.mjs"));
         succeed(Command::new(&node).arg("--test").args(tests))?;
     }
     if options.part == Some(Part::Pure) {

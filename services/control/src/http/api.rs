@@ -85,6 +85,7 @@ const TAGS: &[(&str, &str)] = &[
 const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::OperatorOnly,
     ProblemKind::BusUnavailable,
+    ProblemKind::PreconditionFailed,
     ProblemKind::InvalidPartNumber,
     ProblemKind::ScopeNotHeld,
     ProblemKind::OutsideKey,
