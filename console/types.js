@@ -3,14 +3,15 @@
  * not have yet. The latter disappear as soon as it has them.
  *
  * @typedef {import('switchboard-api').components['schemas']} Schemas
- * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null, service_names?: string[]}} Device
+ * @typedef {Schemas['Device'] & {service_names?: string[]}} Device
  * @typedef {Schemas['CallResult']} CallResult
  * @typedef {Schemas['StoredCall']} StoredCall
  * @typedef {Schemas['Outcome']} Outcome
  * @typedef {Schemas['Delivered']} Delivered
  * @typedef {Schemas['Usage']} Usage
  * @typedef {Schemas['Scope']} Scope
- * @typedef {Schemas['ApiKey'] & {services?: string[] | null, device_label?: string | null}} ApiKey
+ * @typedef {Schemas['Session']} Session
+ * @typedef {Schemas['ApiKey']} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken
  * @typedef {Schemas['SkillsBook']} SkillsBook
@@ -20,7 +21,7 @@
  * @typedef {Schemas['CreatedWebhook']} CreatedWebhook
  * @typedef {Schemas['Delivery']} Delivery
  * @typedef {Schemas['AuditEntry']} AuditEntry
- * @typedef {Schemas['Org'] & {model_approval?: 'none' | 'listed' | 'all', journal_params?: boolean}} Org
+ * @typedef {Schemas['Org']} Org
  * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
  *
@@ -31,40 +32,10 @@
  * @property {number} [timeout_ms]
  * @property {Record<string, unknown>} [annotations]
  *
- * @typedef {object} Session
- * @property {string} org_id
- * @property {string} org_name
- * @property {{kind: 'api_key' | 'access_token' | 'operator', id: string, name: string}} actor
- * @property {Scope[]} scopes
- * @property {{device_prefix: string | null, device_label: string | null, services: string[] | null}} restrictions
- * @property {string | null} expires_at
- * @property {boolean} is_operator
- *
- * @typedef {object} JournalCall
- * @property {string} call_id
- * @property {string} device_id
- * @property {string} service
- * @property {{kind: string, id: string, name?: string}} actor
- * @property {'sync' | 'async' | 'queued' | 'mcp' | 'npc'} mode
- * @property {Outcome} outcome
- * @property {Delivered} delivered
- * @property {string} created_at
- * @property {number} elapsed_ms
- * @property {number} [params_bytes]
- * @property {number} [result_bytes]
- * @property {Record<string, unknown>} [params]
- * @property {Record<string, unknown>} [result]
- * @property {string} [detail]
- *
  * @typedef {{token_id: string, subject: string, scopes: Scope[], created_at: string, expires_at: string, revoked_at: string | null}} Token
  *
  * @typedef {{id: string, role: string | null, version: string | null, started_at: string | null, devices: number | null, draining: boolean | null, ready: boolean | null, checks: {name: string, ok: boolean, detail: string | null}[]}} Node
  *
  * @typedef {{key: string, calls: number, by_outcome: Record<string, number>, milliseconds: number, turns: number, prompt_tokens: number, completion_tokens: number, cost: number}} UsageRow
- *
- * @typedef {object} LiveEvent
- * @property {string} type such as `device.online`
- * @property {string} [id]
- * @property {any} data
  */
 export {};

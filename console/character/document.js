@@ -22,7 +22,7 @@ export function useDocument(path, flat, patch, prefix) {
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
   const [busy, setBusy] = useState(false);
   const [theirs, setTheirs] = useState(/** @type {Held | undefined} */ (undefined));
-  useLive(['settings.changed'], resource.reload);
+  useLive(resource.reload);
   const base = held && flat(held.data);
   const values = draft ?? base;
   const changes = base && draft ? changed(base, draft) : [];

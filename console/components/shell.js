@@ -64,15 +64,12 @@ function Navigation({ open }) {
     }));
 }
 
-/** Whether what is shown is live, and the switch that holds it still. */
+/** How often what is shown is read, and the switch that holds it still. */
 function Connection() {
-  const state = live.state.value;
   const paused = live.paused.value;
-  const missed = live.missed.value;
-  const shown = paused ? 'paused' : state;
+  const shown = paused ? 'paused' : 'polling';
   return h('div', { class: `connection ${shown}` },
-    h('span', { class: 'connection-state', title: t(state === 'polling' ? 'live.title.polling' : 'live.title.live') }, h('i', { 'aria-hidden': 'true' }), h('span', { class: 'connection-word' }, t(`live.${shown}`))),
-    paused && missed > 0 && h('span', { class: 'count', title: t('live.missed', { n: missed }) }, missed),
+    h('span', { class: 'connection-state', title: t('live.title') }, h('i', { 'aria-hidden': 'true' }), h('span', { class: 'connection-word' }, t(`live.${shown}`))),
     h(Button, { kind: 'plain', small: true, icon: paused ? 'play' : 'pause', label: t(paused ? 'live.resume' : 'live.pause'), onClick: () => live.pause(!paused) }));
 }
 
@@ -81,6 +78,7 @@ function Account({ showKeys }) {
   const value = session.value;
   const { theme, language, zone, keys } = settings.value;
   if (!value) return null;
+  const name = value.org_name ?? t('app.operator');
   const signOut = async () => {
     try {
       await request('DELETE', '/v1/session', { anonymous: true });
@@ -92,9 +90,9 @@ function Account({ showKeys }) {
     }
   };
   return h('details', { class: 'menu account', onKeyDown: closeOnEscape, onFocusOut: closeOutside },
-    h('summary', { class: 'button plain', title: t('app.account'), 'aria-label': `${t('app.account')}: ${value.org_name}` }, h('span', { class: 'account-name' }, h(Text, null, value.org_name)), h(Icon, { name: 'chevron' })),
+    h('summary', { class: 'button plain', title: t('app.account'), 'aria-label': `${t('app.account')}: ${name}` }, h('span', { class: 'account-name' }, h(Text, null, name)), h(Icon, { name: 'chevron' })),
     h('div', { class: 'sheet' },
-      h('div', null, h('strong', null, h(Text, null, value.org_name)), h('div', { class: 'small soft' }, t('app.signedInWith', { name: value.actor.name || value.actor.id })), value.org_id && h(Id, { id: value.org_id })),
+      h('div', null, h('strong', null, h(Text, null, name)), h('div', { class: 'small soft' }, t('app.signedInWith', { name: value.actor.name || (value.actor.id ?? '') })), value.org_id && h(Id, { id: value.org_id })),
       h('div', { class: 'row' }, value.is_operator && h('span', { class: 'tag accent' }, t('app.operator')), value.scopes.map((scope) => h('span', { class: 'tag', key: scope, title: t(`scope.${scope}`) }, scope))),
       h('hr', null),
       h('div', { class: 'pair' }, t('app.language'), segmented({ label: t('app.language'), value: language, onChange: (value) => set({ language: value }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] })),

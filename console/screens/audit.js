@@ -49,7 +49,7 @@ function Audit({ query }) {
     return new Map(/** @type {[string, string][]} */ (page.api_keys.map((/** @type {any} */ key) => [key.api_key_id, key.name])));
   }, []);
   const [saving, setSaving] = useState(false);
-  useLive(['settings.changed'], list.reload);
+  useLive(list.reload);
   const save = async () => {
     setSaving(true);
     try {

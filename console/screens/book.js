@@ -25,7 +25,7 @@ function BookPage({ params }) {
   /** @type {SkillsBook | undefined} */
   const data = resource.data;
   const [deleting, setDeleting] = useState(false);
-  useLive(['skills_book.'], (event) => { if (event.type === 'reload' || event.data.id === id) resource.reload(); });
+  useLive(resource.reload);
   useProgress(data?.state === 'parsing' || data?.state === 'indexing', resource.reload);
   useEffect(() => { if (data?.state === 'uploading') resumeKept([data], resource.reload); }, [data?.state]);
   const back = { to: '/books', label: t('books.title') };

@@ -1,45 +1,25 @@
-/** One call: its way from being asked to its end, what was sent and what came back. */
-import { Problem, get, path, remove } from '../api.js';
+/** One call: its way from being asked to its end, and what came back. */
+import { path, remove } from '../api.js';
 import { Bone, Button, Card, Delivered, Failure, Head, Id, Notice, Outcome, Text, Time, toast } from '../components/basic.js';
-import { Json } from '../components/code.js';
 import { Result } from '../components/result.js';
 import { duration, exact, t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
-import { useLoad } from '../resource.js';
+import { useResource } from '../resource.js';
 import { href } from '../router.js';
-import { Actor } from './calls.js';
 
-/** @typedef {Partial<import('../types.js').StoredCall> & Partial<import('../types.js').JournalCall> & {call_id: string, device_id: string, service: string, created_at: string, delivered: import('../types.js').Delivered}} Call */
+/** @typedef {import('../types.js').StoredCall} Call */
 
 /** @type {import('../screens.js').Screen} */
 export const call = { paths: ['/calls/:id'], title: 'call.title', parent: '/calls', view: CallPage };
 
-/** A kept call has a resource of its own; another one is found in the journal. @param {string} id @param {AbortSignal} stop @returns {Promise<Call>} */
-async function find(id, stop) {
-  try {
-    return await get(path`/v1/calls/${id}`, {}, stop);
-  } catch (error) {
-    if (!(error instanceof Problem && error.status === 404)) throw error;
-    let cursor;
-    do {
-      /** @type {any} */
-      const page = await get('/v1/calls/recent', { limit: 200, cursor }, stop).catch(() => undefined);
-      const found = page?.calls.find((/** @type {Call} */ each) => each.call_id === id);
-      if (found) return found;
-      cursor = page?.next_cursor;
-    } while (cursor);
-    throw error;
-  }
-}
-
 /** @param {{params: Record<string, string>}} props */
 function CallPage({ params }) {
   const id = /** @type {string} */ (params.id);
-  const resource = useLoad((stop) => find(id, stop), [id]);
-  const data = resource.data;
-  useLive(['call.finished'], (event) => {
-    if (data && data.state && data.state !== 'ended' && (event.type === 'reload' || event.data.call_id === id)) resource.reload();
+  const resource = useResource(path`/v1/calls/${id}`);
+  const data = /** @type {Call | undefined} */ (resource.data);
+  useLive(() => {
+    if (data?.state !== 'ended') resource.reload();
   });
   const back = { to: '/calls', label: t('calls.title') };
   if (resource.error && !data) return h('div', null, h(Head, { title: t('call.title'), back }), h(Failure, { error: resource.error, retry: resource.reload }));
@@ -51,7 +31,7 @@ function CallPage({ params }) {
 }
 
 /** @param {{call: Call, reload: () => void}} props */
-function Acts({ call: { call_id: id, device_id: device, service, params, state }, reload }) {
+function Acts({ call: { call_id: id, device_id: device, service, state }, reload }) {
   const [busy, setBusy] = useState(false);
   const takeBack = async () => {
     setBusy(true);
@@ -66,7 +46,7 @@ function Acts({ call: { call_id: id, device_id: device, service, params, state }
   };
   return [
     state === 'queued' && h(Button, { key: 'back', kind: 'danger', icon: 'cross', busy, onClick: takeBack }, t('call.takeBack')),
-    h(Button, { key: 'again', icon: 'again', href: href(`/devices/${encodeURIComponent(device)}`, { service, params: params && JSON.stringify(params) }) }, t('call.again')),
+    h(Button, { key: 'again', icon: 'again', href: href(`/devices/${encodeURIComponent(device)}`, { service }) }, t('call.again')),
   ];
 }
 
@@ -89,13 +69,11 @@ function Details({ call }) {
     h('div', { class: 'stack' },
       call.detail && h(Notice, { tone: call.outcome === 'succeeded' ? undefined : 'warn' }, h(Text, null, call.detail)),
       errors.length > 0 && h(Card, { title: t('call.errors') }, h('ul', { class: 'stack' }, errors.map((each) => h('li', { key: each.pointer }, h('code', null, h(Text, null, each.pointer || '/')), ' ', h(Text, null, each.detail))))),
-      call.params && h(Card, { title: t('service.params') }, h(Json, { value: call.params, label: t('service.params') })),
       call.result ? h(Card, { title: t('service.result') }, h(Result, { result: call.result, valid: call.result_valid })) : !call.detail && errors.length === 0 && h(Notice, { icon: call.outcome ? 'info' : 'clock' }, t(call.outcome ? 'call.noContent' : 'call.pending'))),
     h(Card, { title: t('call.facts') }, h('dl', { class: 'facts lines' },
       line(t('calls.at'), exact(call.created_at)),
       call.ended_at && line(t('calls.ended'), exact(call.ended_at)),
-      call.actor && line(t('calls.by'), h(Actor, { call: /** @type {any} */ (call) })),
-      call.mode && line(t('calls.mode'), t(`calls.mode.${call.mode}`)),
+      line(t('calls.mode'), t(`calls.mode.${call.mode}`)),
       call.elapsed_ms !== undefined && line(t('calls.took'), duration(call.elapsed_ms)),
       call.expires_at && line(t('calls.expires'), exact(call.expires_at)))));
 }

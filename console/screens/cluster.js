@@ -3,25 +3,18 @@ import { Card, Empty, Failure, Head, Id, Notice, Text, Time } from '../component
 import { Icon } from '../components/icon.js';
 import { table } from '../components/table.js';
 import { t } from '../i18n.js';
-import { h, useEffect } from '../preact.js';
+import { useLive } from '../live.js';
+import { h } from '../preact.js';
 import { useResource } from '../resource.js';
-import { live } from '../live.js';
 
 /** @typedef {import('../types.js').Node} ClusterNode */
 
 /** @type {import('../screens.js').Screen} */
 export const cluster = { paths: ['/cluster'], title: 'cluster.title', group: 'manage', icon: 'cluster', operator: true, view: Cluster };
 
-const EVERY_MS = 5_000;
-
 function Cluster() {
   const data = useResource('/v1/nodes');
-  const paused = live.paused.value;
-  useEffect(() => {
-    if (paused) return undefined;
-    const timer = setInterval(data.reload, EVERY_MS);
-    return () => clearInterval(timer);
-  }, [paused]);
+  useLive(data.reload);
   /** @type {ClusterNode[] | undefined} */
   const nodes = data.data?.nodes;
   const versions = [...new Set((nodes ?? []).map((node) => node.version).filter((version) => version !== null))];

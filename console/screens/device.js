@@ -1,4 +1,4 @@
-/** One device: its presence above, and its services, calls, events and raw state as tabs. */
+/** One device: its presence above, and its services, kept calls and raw state as tabs. */
 import { may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
@@ -11,8 +11,7 @@ import { h, useState } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href, navigate } from '../router.js';
 import { DeviceCalls } from './device_calls.js';
-import { EditDevice, NewToken } from './device_dialogs.js';
-import { DeviceEvents } from './device_events.js';
+import { NewToken } from './device_dialogs.js';
 import { Services } from './device_services.js';
 import { Left } from './devices.js';
 
@@ -21,7 +20,7 @@ import { Left } from './devices.js';
 /** @type {import('../screens.js').Screen} */
 export const device = { paths: ['/devices/:id', '/devices/:id/:tab'], title: 'device.title', parent: '/devices', view: DevicePage };
 
-const TABS = /** @type {const} */ (['services', 'calls', 'events', 'raw']);
+const TABS = /** @type {const} */ (['services', 'calls', 'raw']);
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function DevicePage({ params, query }) {
@@ -29,9 +28,7 @@ function DevicePage({ params, query }) {
   const tab = params.tab ?? 'services';
   const place = `/devices/${encodeURIComponent(id)}`;
   const resource = useResource(path`/v1/devices/${id}`);
-  useLive(['device.'], (event) => {
-    if (event.type === 'reload' || (event.data.device_id === id && event.type !== 'device.event')) resource.reload();
-  });
+  useLive(resource.reload);
   const data = /** @type {Device | undefined} */ (resource.data);
   if (resource.error && !data) return h('div', null, h(Head, { title: h('span', { class: 'mono' }, h(Text, null, id)), back: { to: '/devices', label: t('devices.title') } }), h(Failure, { error: resource.error, retry: resource.reload }));
   const count = data ? Object.keys(data.services).length : undefined;
@@ -40,36 +37,31 @@ function DevicePage({ params, query }) {
     h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : undefined })) }),
     tab === 'services' && h(Services, { key: id, device: data, query }),
     tab === 'calls' && h(DeviceCalls, { key: id, device: id }),
-    tab === 'events' && h(DeviceEvents, { key: id, device: id }),
     tab === 'raw' && h(Card, { title: `GET /v1/devices/${id}` }, data ? h(Json, { value: data, label: t('device.raw') }) : h(Bone, null)));
 }
 
 /** @param {{id: string, device: Device | undefined, reload: () => void}} props */
 function Summary({ id, device, reload }) {
-  const [open, setOpen] = useState(/** @type {'token' | 'edit' | 'disconnect' | 'forget' | undefined} */ (undefined));
+  const [open, setOpen] = useState(/** @type {'token' | 'disconnect' | 'forget' | undefined} */ (undefined));
   const close = () => setOpen(undefined);
   const fact = (/** @type {import('../i18n.js').Key} */ name, /** @type {any} */ value) => h('div', null, h('dt', null, t(name)), h('dd', null, device ? value : h(Bone, null)));
   return h('div', null,
     h('header', { class: 'page-head' },
       h('div', null,
         h('a', { class: 'crumb', href: href('/devices') }, h(Icon, { name: 'left' }), t('devices.title')),
-        h('div', { class: 'row device-name' }, h('h1', { class: 'break' }, h(Text, null, id)), h(Button, { kind: 'plain', small: true, icon: 'copy', label: t('act.copy.id', { id }), onClick: () => copy(id) }), device && h(Presence, { online: device.online })),
-        (device?.labels ?? []).length > 0 && h('div', { class: 'row' }, device?.labels?.map((label) => h('a', { key: label, class: 'tag', href: href('/devices', { label }) }, label)))),
+        h('div', { class: 'row device-name' }, h('h1', { class: 'break' }, h(Text, null, id)), h(Button, { kind: 'plain', small: true, icon: 'copy', label: t('act.copy.id', { id }), onClick: () => copy(id) }), device && h(Presence, { online: device.online }))),
       h('div', { class: 'row' },
         h(Button, { icon: 'agent', href: href('/agent', { device: id }) }, t('agent.title')),
         may('admin') && h(Button, { icon: 'lock', onClick: () => setOpen('token') }, t('device.token')),
         may('admin') && h('details', { class: 'menu' },
           h('summary', { class: 'button' }, t('device.more'), h(Icon, { name: 'chevron' })),
           h('div', { class: 'sheet list' },
-            h(Button, { kind: 'plain', onClick: () => setOpen('edit') }, t('device.edit')),
             device?.online ? h(Button, { kind: 'plain', icon: 'power', onClick: () => setOpen('disconnect') }, t('device.disconnect')) : h(Button, { kind: 'plain', icon: 'trash', onClick: () => setOpen('forget') }, t('device.forget')))))),
     h('dl', { class: 'facts' },
       device && !device.online ? fact('device.lastSeen', h(Left, { device })) : fact('device.since', h(Time, { at: device?.since })),
       device && !device.online && device.left_reason ? null : fact('device.node', h('span', { class: 'mono' }, device?.node ? device.node.split('.')[0] : t('none'))),
-      fact('device.services', t('devices.serviceCount', { n: Object.keys(device?.services ?? {}).length })),
-      device?.note && fact('device.note', h(Text, null, device.note))),
+      fact('device.services', t('devices.serviceCount', { n: Object.keys(device?.services ?? {}).length }))),
     open === 'token' && h(NewToken, { device: id, onClose: close }),
-    open === 'edit' && device && h(EditDevice, { device, onClose: close, saved: reload }),
     open === 'disconnect' && h(Confirm, { title: `${t('device.disconnect')}: ${id}`, text: t('device.disconnect.text'), act: t('device.disconnect'), onClose: close, run: async () => {
       await post(path`/v1/devices/${id}/disconnect`);
       reload();

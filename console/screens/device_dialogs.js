@@ -1,8 +1,8 @@
-/** What changes a device: a token, its labels and note. */
-import { patch, path, post } from '../api.js';
+/** The token that a device signs in with. */
+import { post } from '../api.js';
 import { Button, Failure } from '../components/basic.js';
 import { Dialog, Secret } from '../components/dialog.js';
-import { Field, SelectField, TextField } from '../components/field.js';
+import { SelectField } from '../components/field.js';
 import { t } from '../i18n.js';
 import { h, useState } from '../preact.js';
 
@@ -32,30 +32,4 @@ export function NewToken({ device, onClose }) {
       h(SelectField, { label: t('device.token.ttl'), value: ttl, onChange: setTtl, options: TTLS.map(({ value, key }) => ({ value, label: t(/** @type {any} */ (key)) })) }),
       h(Failure, { error }),
       h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy }, t('device.token.issue')))));
-}
-
-/** @param {{device: import('../types.js').Device, onClose: () => void, saved: () => void}} props */
-export function EditDevice({ device, onClose, saved }) {
-  const [labels, setLabels] = useState((device.labels ?? []).join(' '));
-  const [note, setNote] = useState(device.note ?? '');
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      await patch(path`/v1/devices/${device.id}`, { labels: labels.split(/[\s,]+/).filter(Boolean), note: note.trim() || null });
-      saved();
-      onClose();
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
-  return h(Dialog, { title: t('device.edit'), onClose },
-    h('form', { class: 'stack', onSubmit: submit },
-      h(TextField, { label: t('device.edit.labels'), hint: t('device.edit.hint'), value: labels, onInput: setLabels, spellcheck: false, autocapitalize: 'off' }),
-      h(Field, { label: t('device.note'), optional: true, render: (attributes) => h('textarea', { ...attributes, class: 'textarea', maxLength: 500, value: note, onInput: (/** @type {any} */ event) => setNote(event.target.value) }) }),
-      h(Failure, { error }),
-      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy }, t('act.save')))));
 }

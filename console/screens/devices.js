@@ -18,9 +18,9 @@ const TYPING_MS = 250;
 
 /** @param {{query: URLSearchParams}} props */
 function Devices({ query }) {
-  const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '', label: query.get('label') ?? '' };
+  const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '' };
   const list = useList('/v1/devices', 'devices', { services: 'names', ...filter });
-  useLive(['device.'], list.reload);
+  useLive(list.reload);
   const sort = query.get('sort') ?? 'id';
   const filtered = Object.values(filter).some(Boolean);
   const items = useMemo(() => list.data && sorted(/** @type {Device[]} */ (list.data.items), sort), [list.data, sort]);
@@ -30,15 +30,14 @@ function Devices({ query }) {
     h('div', { class: 'toolbar' },
       h(Typed, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
       h(Typed, { label: t('devices.service'), name: 'service', value: filter.service }),
-      segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
-      filter.label && h(Button, { small: true, icon: 'cross', onClick: () => setQuery({ label: undefined }) }, t('devices.label', { label: filter.label }))),
+      segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] })),
     h(Card, { flush: true },
       table({
         label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
         more: list.data?.more && list.more,
         foot: items && t('devices.shown', { n: items.length, online: number(online ?? 0) }),
         empty: filtered
-          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined }) }, t('list.clear')) })
+          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined }) }, t('list.clear')) })
           : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),
       })));
 }
@@ -72,7 +71,6 @@ function columns(sort) {
     { title: t('devices.presence'), width: 70, sort: by('presence'), cell: (device) => h(Presence, { online: device.online }) },
     { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
     { title: t('devices.services'), width: 60, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
-    { title: t('devices.labels'), width: 80, wide: true, cell: (device) => (device.labels ?? []).map((label) => h('a', { key: label, class: 'tag', href: href('/devices', { label }) }, label)) },
     { title: t('devices.node'), width: 80, wide: true, cell: (device) => device.node && h('span', { class: 'mono faint', title: device.node }, device.node.split('.')[0]) },
   ];
 }

@@ -50,7 +50,7 @@ function OfOwner({ of, query }) {
   const filter = { q: query.get('q') ?? '', subject: query.get('subject') ?? '', kind: query.get('kind') ?? '' };
   const list = useList(of ? memoriesPath(of) : '/v1/npcs', of ? 'memories' : 'npcs', of ? filter : {}, 50);
   const [open, setOpen] = useState(/** @type {{act: 'add'} | {act: 'edit' | 'delete', memory: Memory} | undefined} */ (undefined));
-  useLive(['settings.changed'], list.reload);
+  useLive(list.reload);
   const close = () => setOpen(undefined);
   const saved = () => {
     close();

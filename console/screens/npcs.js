@@ -36,7 +36,7 @@ function Npcs({ query }) {
   const org = useOrg();
   const [text, setText] = useState('');
   const [creating, setCreating] = useState(/** @type {{template: string} | undefined} */ (undefined));
-  useLive(['settings.changed'], () => {
+  useLive(() => {
     list.reload();
     org.reload();
   });

@@ -1,4 +1,4 @@
-/** The organisation: its name, language, default NPC, recordings and what models may do. Operators see all organisations. */
+/** The organisation: its name, language, default NPC and recordings. Operators see all organisations. */
 import { may, patch, request, session } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Head, Id, Notice, Text, Time, toast } from '../components/basic.js';
 import { Check, SelectField, TextField } from '../components/field.js';
@@ -27,7 +27,6 @@ function Organisation() {
 /** What a person may change. @param {Org} org */
 const editable = (org) => ({
   name: org.name, locale: org.locale ?? '', default_npc_id: org.default_npc_id ?? '', record_speech: org.record_speech ?? false, recording_retention_days: String(org.recording_retention_days ?? 30),
-  ...(org.model_approval !== undefined && { model_approval: org.model_approval }), ...(org.journal_params !== undefined && { journal_params: org.journal_params }),
 });
 
 function Own() {
@@ -79,9 +78,6 @@ function Form({ org, etag, reload }) {
     h(Card, { title: t('org.recordings') }, h('div', { class: 'stack' },
       h(Check, { checked: draft.record_speech, disabled: locked, hint: t('org.record.hint'), onChange: (checked) => edit({ record_speech: checked }) }, t('org.record')),
       h(TextField, { label: t('org.retention'), hint: t('org.retention.hint'), wrong: wrongDays && t('org.retention.wrong'), value: draft.recording_retention_days, disabled: locked, inputMode: 'numeric', class: 'input short', onInput: (value) => edit({ recording_retention_days: value.trim() }) }))),
-    (draft.model_approval !== undefined || draft.journal_params !== undefined) && h(Card, { title: t('org.calls') }, h('div', { class: 'stack' },
-      draft.model_approval !== undefined && h(SelectField, { label: t('org.approval'), hint: t(`org.approval.${draft.model_approval}.hint`), value: draft.model_approval, disabled: locked, onChange: (value) => edit({ model_approval: /** @type {any} */ (value) }), options: /** @type {const} */ (['none', 'listed', 'all']).map((value) => ({ value, label: t(`org.approval.${value}`) })) }),
-      draft.journal_params !== undefined && h(Check, { checked: draft.journal_params, disabled: locked, hint: t('org.journal.hint'), onChange: (checked) => edit({ journal_params: checked }) }, t('org.journal')))),
     h(Failure, { error }),
     h('div', { class: 'row apart' },
       h('span', { class: 'small soft' }, t('org.version', { version: org.version, time: exact(org.updated_at) })),

@@ -1,12 +1,12 @@
 /** The first page: which devices are there, how calls go, what needs attention. */
 import { get } from '../api.js';
-import { Button, Card, Empty, Failure, Head, Id, Outcome, Text } from '../components/basic.js';
+import { Button, Card, Empty, Failure, Head, Id, Outcome, Text, Time } from '../components/basic.js';
 import { Bars } from '../components/chart.js';
 import { Icon } from '../components/icon.js';
 import { LampBoard } from '../components/lamps.js';
-import { clock, duration, maybe, now, number, relative, t } from '../i18n.js';
+import { clock, duration, now, number, relative, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, signal } from '../preact.js';
+import { h } from '../preact.js';
 import { useLoad, useResource } from '../resource.js';
 import { href } from '../router.js';
 
@@ -17,24 +17,18 @@ import { href } from '../router.js';
 export const overview = { paths: ['/'], title: 'overview.title', group: 'run', icon: 'overview', shortcut: 'o', view: Overview };
 
 const HOUR_MS = 3_600_000;
-const EVENTS_SHOWN = 10;
-
-/** The last events of this page's life: going to another page and back keeps them. @type {import('../vendor/signals.mjs').Signal<{key: number, at: string, event: import('../types.js').LiveEvent}[]>} */
-const recent = signal([]);
-let eventKey = 0;
+const CALLS_SHOWN = 8;
 
 function Overview() {
   const devices = useResource('/v1/devices', { services: 'none', limit: 200 });
   const counts = useLoad(counted, []);
   const usage = useLoad(dayOfUsage, []);
-  const journal = useLoad(recentCalls, []);
-  useLive(['device.'], () => {
+  const queued = useResource('/v1/calls', { state: 'queued', limit: 200 });
+  useLive(() => {
     devices.reload();
     counts.reload();
-  });
-  useLive(['call.finished'], () => {
     usage.reload();
-    journal.reload();
+    queued.reload();
   });
   const list = /** @type {Device[] | undefined} */ (devices.data?.devices);
   const known = counts.data?.known ?? list?.length;
@@ -45,7 +39,7 @@ function Overview() {
       h('h1', { class: 'display' }, known === undefined || online === undefined ? h('span', { class: 'bone headline-bone' }) : t('overview.online', { online, n: known })),
       h(Failure, { error: list ? undefined : devices.error, retry: devices.reload }),
       h(LampBoard, { devices: list, total: known })),
-    h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, journal: journal.data }),
+    h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, queued: queued.data }),
     h('div', { class: 'columns even' }, h(Recent, null), h(Attention, null)));
 }
 
@@ -66,39 +60,21 @@ function dayOfUsage(stop) {
   return get('/v1/usage', { from: new Date(to - 24 * HOUR_MS).toISOString(), to: new Date(to).toISOString(), granularity: 'hour' }, stop);
 }
 
-/** @param {AbortSignal} stop */
-async function recentCalls(stop) {
-  const [journal, queued] = await Promise.all([
-    get('/v1/calls/recent', { limit: 200 }, stop).catch(() => undefined),
-    get('/v1/calls', { state: 'queued', limit: 200 }, stop).catch(() => undefined),
-  ]);
-  const times = /** @type {number[]} */ ((journal?.calls ?? []).map((/** @type {any} */ call) => call.elapsed_ms)).sort((a, b) => a - b);
-  return {
-    p95: times.length > 0 ? times[Math.min(times.length - 1, Math.ceil(times.length * 0.95) - 1)] : undefined,
-    measured: times.length,
-    queued: queued ? queued.calls.length : undefined,
-    moreQueued: Boolean(queued?.next_cursor),
-  };
-}
-
-/** The numbers of the last day, and the calls of each hour. @param {{usage: Usage | undefined, error: Error | undefined, reload: () => void, journal: Awaited<ReturnType<typeof recentCalls>> | undefined}} props */
-function Day({ usage, error, reload, journal }) {
+/** The numbers of the last day, and the calls of each hour. @param {{usage: Usage | undefined, error: Error | undefined, reload: () => void, queued: any}} props */
+function Day({ usage, error, reload, queued }) {
   const total = usage?.total;
   const succeeded = total?.by_outcome.succeeded ?? 0;
-  const p95 = journal?.p95;
   const stats = [
     { label: t('overview.calls'), value: total && number(total.calls), to: '/calls' },
     { label: t('overview.succeeded'), value: total && (total.calls > 0 ? number(succeeded / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–'), to: '/calls' },
-    p95 !== undefined
-      ? { label: t('overview.p95'), value: duration(p95), title: t('overview.p95.text', { n: journal?.measured ?? 0 }), to: '/calls' }
-      : { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls' },
-    { label: t('overview.queued'), value: journal && (journal.queued === undefined ? '–' : number(journal.queued) + (journal.moreQueued ? '+' : '')), to: '/calls?view=kept&state=queued' },
+    { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls' },
+    { label: t('overview.queued'), value: queued && number(queued.calls.length) + (queued.next_cursor ? '+' : ''), to: '/calls?state=queued' },
     { label: t('overview.turns'), value: total && number(total.turns) },
     { label: t('overview.cost'), value: total && number(total.cost, { minimumFractionDigits: 2, maximumFractionDigits: 4 }) },
   ];
   return h(Card, { title: t('overview.day'), flush: true },
     error && !usage ? h('div', { class: 'body' }, h(Failure, { error, retry: reload })) : h('div', null,
-      h('dl', { class: 'stats' }, stats.map((stat) => h('div', { key: stat.label, title: stat.title },
+      h('dl', { class: 'stats' }, stats.map((stat) => h('div', { key: stat.label },
         h('dt', null, stat.label),
         h('dd', null, stat.value === undefined ? h('span', { class: 'bone' }) : stat.to ? h('a', { href: `/console${stat.to}` }, stat.value) : stat.value)))),
       h('div', { class: 'body chart-box' }, usage ? h(Hours, { usage }) : h('span', { class: 'bone chart-bone' }))));
@@ -125,32 +101,26 @@ function Hours({ usage }) {
         h('tbody', null, hours.filter((hour) => hour.good + hour.bad > 0).map((hour) => h('tr', { key: hour.label }, h('td', null, hour.label), h('td', { class: 'number' }, number(hour.good)), h('td', { class: 'number' }, number(hour.bad))))))));
 }
 
+/** The last calls that are kept. */
 function Recent() {
-  useLive(['device.', 'call.', 'settings.', 'webhook.', 'voice.', 'skills_book.'], (event) => {
-    if (event.type === 'reload') return;
-    eventKey += 1;
-    recent.value = [{ key: eventKey, at: new Date().toISOString(), event }, ...recent.value].slice(0, EVENTS_SHOWN);
-  });
+  const recent = useResource('/v1/calls', { order: 'desc', limit: CALLS_SHOWN });
+  useLive(recent.reload);
+  const calls = /** @type {import('../types.js').StoredCall[] | undefined} */ (recent.data?.calls);
   return h(Card, { title: t('overview.recent'), flush: true },
-    recent.value.length === 0 ? h('p', { class: 'body soft' }, t('overview.recent.none'))
-      : h('ul', { class: 'lines' }, recent.value.map(({ key, at, event }) => h('li', { key }, h('time', { class: 'faint small number', dateTime: at }, clock(at)), h(EventLine, { event })))));
-}
-
-/** @param {{event: import('../types.js').LiveEvent}} props */
-function EventLine({ event }) {
-  const { data } = event;
-  const name = maybe(`event.${event.type}`)?.replace('{name}', String(data.name ?? '')).replace('{service}', String(data.service ?? '')) ?? event.type;
-  return h('span', { class: 'row event-line' },
-    data.device_id && h(Id, { id: data.device_id, to: `/devices/${encodeURIComponent(data.device_id)}` }),
-    h('span', { class: 'soft' }, h(Text, null, name)),
-    data.outcome && h(Outcome, { outcome: data.outcome }),
-    data.elapsed_ms !== undefined && h('span', { class: 'faint small number' }, duration(data.elapsed_ms)));
+    recent.error && !calls ? h('div', { class: 'body' }, h(Failure, { error: recent.error, retry: recent.reload }))
+      : !calls ? h('div', { class: 'body' }, h('span', { class: 'bone' }))
+        : calls.length === 0 ? h('p', { class: 'body soft' }, t('overview.recent.none'))
+          : h('ul', { class: 'lines' }, calls.map((call) => h('li', { key: call.call_id }, h('span', { class: 'row event-line' },
+            h('a', { class: 'mono break', href: href(`/calls/${call.call_id}`) }, h(Text, null, call.service)),
+            h(Id, { id: call.device_id, to: `/devices/${encodeURIComponent(call.device_id)}` }),
+            h(Outcome, { outcome: call.outcome ?? call.state }),
+            h('span', { class: 'faint small' }, h(Time, { at: call.created_at })))))));
 }
 
 /** What is out of order among webhooks, books and voices. */
 function Attention() {
   const troubles = useLoad(findTroubles, []);
-  useLive(['webhook.', 'voice.', 'skills_book.'], troubles.reload);
+  useLive(troubles.reload);
   now.value;
   return h(Card, { title: t('overview.attention'), flush: true },
     troubles.error && !troubles.data ? h('div', { class: 'body' }, h(Failure, { error: troubles.error, retry: troubles.reload }))

@@ -34,7 +34,7 @@ function Pictures({ query }) {
   const items = list.data?.items;
   const [sending, setSending] = useState(/** @type {string[]} */ ([]));
   const [failed, setFailed] = useState(/** @type {{name: string, error: Error}[]} */ ([]));
-  useLive(['settings.changed'], (event) => { if (event.type === 'reload' || event.data.resource === 'picture') list.reload(); });
+  useLive(list.reload);
   const take = async (/** @type {File[]} */ files) => {
     setFailed([]);
     for (const file of files) {

@@ -24,7 +24,7 @@ function Templates({ query }) {
   const npcs = useList('/v1/npcs', 'npcs', {}, 200);
   const [text, setText] = useState('');
   const [creating, setCreating] = useState(false);
-  useLive(['settings.changed'], () => {
+  useLive(() => {
     list.reload();
     npcs.reload();
   });

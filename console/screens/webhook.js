@@ -36,7 +36,7 @@ function WebhookPage({ params, query }) {
     resource.reload();
     deliveries.reload();
   };
-  useLive(['webhook.'], (event) => { if (event.type === 'reload' || event.data.id === id) reload(); });
+  useLive(reload);
   const pending = (deliveries.data?.items ?? []).some((/** @type {Delivery} */ each) => each.state === 'pending');
   useEffect(() => {
     if (!pending) return undefined;

@@ -21,7 +21,7 @@ import { href, setQuery } from '../router.js';
 export const welcome = { paths: ['/welcome'], title: 'welcome.title', parent: '/', view: Welcome };
 
 const DEVICE_ID = /^[A-Za-z0-9._:-]{1,64}$/;
-/** How often a missing device is looked for where there are no events. */
+/** How often a missing device is looked for in the first steps. */
 const LOOK_INTERVAL_MS = 2_000;
 
 /** @param {{query: URLSearchParams}} props */
@@ -31,7 +31,7 @@ function Welcome({ query }) {
   const valid = DEVICE_ID.test(id);
   const resource = useResource(valid ? path`/v1/devices/${id}` : undefined);
   const device = /** @type {Device | undefined} */ (resource.error instanceof Problem && resource.error.status === 404 ? undefined : resource.data);
-  useLive(['device.'], resource.reload);
+  useLive(resource.reload);
   useEffect(() => {
     if (device?.online) return undefined;
     const timer = setInterval(resource.reload, LOOK_INTERVAL_MS);

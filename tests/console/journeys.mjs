@@ -123,7 +123,9 @@ const JOURNEYS = {
   async 'a queued call is seen, opened and taken back'() {
     const page = await signedIn();
     await system.api('POST', '/v1/devices/sleeper/calls', { service: 'wave', mode: 'queued', params: {} });
-    await page.goto(at('/calls?view=kept'));
+    await page.goto(at('/devices/sleeper/calls'));
+    await page.getByRole('link', { name: 'wave' }).waitFor();
+    await page.goto(at('/calls?state=queued'));
     await page.getByRole('link', { name: 'wave' }).click();
     await page.getByRole('button', { name: 'Take back' }).click();
     await page.getByText('Cancelled', { exact: true }).waitFor();
@@ -202,7 +204,7 @@ const JOURNEYS = {
   async 'every screen is accessible, in both themes and languages, wide and narrow'() {
     const { npc, template } = await makeNpc(world, 'Watcher');
     await system.api('POST', `/v1/npcs/${npc.id}/memories`, { text: 'Anna is afraid of thunder.', subject: 'user:anna', kind: 'fact' });
-    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-events': '/devices/toy-1/events', 'device-raw': '/devices/toy-1/raw', calls: '/calls', kept: '/calls?view=kept', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
+    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-raw': '/devices/toy-1/raw', calls: '/calls', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
     for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
       const entry = await browser.page(origin, { theme, language, width });
       await entry.goto(at('/'));

@@ -1,14 +1,14 @@
-// The parts of the console that need no browser: events, following them, addresses, texts, snippets.
+// The parts of the console that need no browser: events, polling, addresses, texts, snippets.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Problem, retryAfter, url } from '../../console/api.js';
+import { retryAfter, url } from '../../console/api.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
 import { callSnippets, python, shell } from '../../console/components/snippets.js';
 import { link, parts, plain, shownAs } from '../../console/form/safe.js';
 import { fill } from '../../console/i18n.js';
-import { Live } from '../../console/live.js';
+import { Live, POLL_INTERVAL_MS } from '../../console/live.js';
 import { match } from '../../console/router.js';
 import { parser } from '../../console/sse.js';
 import { en } from '../../console/text/en.js';
@@ -38,70 +38,28 @@ test('an endless line or event is refused', () => {
   });
 });
 
-/** A `Live` whose streams and waits are steps of a test. */
-function follow(streams) {
-  const log = { opened: [], waits: [], heard: [] };
-  const live = new Live({
-    async open(lastId, emit, opened, signal) {
-      log.opened.push(lastId);
-      const stream = streams.shift();
-      if (!stream) {
-        live.stop();
-        return;
-      }
-      await stream(emit, opened, signal);
-    },
-    async wait(ms) { log.waits.push(ms); },
-    random: () => 1,
-  });
-  live.subscribe((event) => log.heard.push(event.type));
-  return { live, log };
-}
-
-test('a broken stream is resumed from its last event', async () => {
-  const { live, log } = follow([
-    async (emit, opened) => {
-      opened();
-      emit({ type: 'device.online', data: '{}', id: '41' });
-      emit({ type: 'device.offline', data: 'not json', id: '42' });
-      throw new Error('cut');
-    },
-    async (emit, opened) => {
-      opened();
-      emit({ type: 'gap', data: '{}', id: '50' });
-    },
-  ]);
-  await live.start();
-  assert.deepEqual(log.opened, [undefined, '42', '50']);
-  assert.deepEqual(log.heard, ['device.online', 'reload']);
-  assert.deepEqual(log.waits, [500, 500]);
-});
-
-test('failures back off, and honour Retry-After', async () => {
-  const fail = async () => { throw new Error('away'); };
-  const { live, log } = follow([fail, fail, fail, async () => { throw new Problem(503, {}, 9_000, undefined); }, fail]);
-  await live.start();
-  assert.deepEqual(log.waits, [500, 1_000, 2_000, 9_000, 15_000]);
-});
-
-test('a server without events is polled, and asked again later', async () => {
-  const { live, log } = follow([async () => { throw new Problem(404, {}, undefined, undefined); }]);
-  await live.start();
-  assert.deepEqual(log.waits, Array(12).fill(5_000));
-  assert.deepEqual(log.heard, Array(12).fill('reload'));
-  assert.equal(log.opened.length, 2);
-});
-
-test('a pause holds events back, and ends with a reload', () => {
-  const { live, log } = follow([]);
+test('what is shown is read every few seconds, except in a pause and after the end', (context) => {
+  context.mock.timers.enable({ apis: ['setInterval'] });
+  const live = new Live();
+  let reads = 0;
+  const leave = live.subscribe(() => { reads += 1; });
+  live.start();
+  live.start();
+  context.mock.timers.tick(2 * POLL_INTERVAL_MS);
+  assert.equal(reads, 2);
   live.pause(true);
-  live.publish({ type: 'device.online', data: {} });
-  live.publish({ type: 'device.offline', data: {} });
-  assert.equal(live.missed.value, 2);
+  context.mock.timers.tick(3 * POLL_INTERVAL_MS);
+  assert.equal(reads, 2);
   live.pause(false);
-  live.pause(true);
-  live.pause(false);
-  assert.deepEqual(log.heard, ['reload']);
+  assert.equal(reads, 3);
+  live.stop();
+  context.mock.timers.tick(POLL_INTERVAL_MS);
+  assert.equal(reads, 3);
+  live.start();
+  leave();
+  context.mock.timers.tick(POLL_INTERVAL_MS);
+  assert.equal(reads, 3);
+  live.stop();
 });
 
 test('events of a call change what is shown of it', () => {
@@ -122,7 +80,7 @@ test('paths are matched part by part', () => {
 });
 
 test('queries leave out what is empty', () => {
-  assert.equal(url('/v1/devices', { prefix: 'a&b', online: false, limit: 0, label: '', cursor: undefined }), '/v1/devices?prefix=a%26b&online=false&limit=0');
+  assert.equal(url('/v1/devices', { prefix: 'a&b', online: false, limit: 0, service: '', cursor: undefined }), '/v1/devices?prefix=a%26b&online=false&limit=0');
 });
 
 test('Retry-After is seconds or a date', () => {

@@ -30,7 +30,6 @@ export const form = {
   'form.fields': 'Form',
   'form.asJson': 'JSON',
   'form.always': 'Always {value}',
-  'form.include': 'Include {value}',
   'form.any': 'Any JSON value',
   'form.unknown': 'This part of the schema has no fields; enter JSON.',
   'form.noParams': 'This service takes no params.',

@@ -34,7 +34,6 @@ export const keys = {
   'keyring.limits': 'Limit to devices or services',
   'keyring.prefix': 'Devices whose id begins with',
   'keyring.prefix.hint': 'Empty: all devices.',
-  'keyring.label': 'Devices with the label',
   'keyring.services': 'Services',
   'keyring.services.hint': 'Names, or their beginning with * at the end, separated by spaces. Empty: all.',
 };

@@ -30,7 +30,6 @@ export const form = {
   'form.fields': '表单',
   'form.asJson': 'JSON',
   'form.always': '固定为 {value}',
-  'form.include': '包含 {value}',
   'form.any': '任意 JSON 值',
   'form.unknown': '模式的这一部分没有对应表单，请输入 JSON。',
   'form.noParams': '此服务没有参数。',

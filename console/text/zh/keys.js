@@ -34,7 +34,6 @@ export const keys = {
   'keyring.limits': '限制设备或服务',
   'keyring.prefix': 'ID 以此开头的设备',
   'keyring.prefix.hint': '留空：所有设备。',
-  'keyring.label': '带有此标签的设备',
   'keyring.services': '服务',
   'keyring.services.hint': '名称，或以 * 结尾的名称开头，以空格分隔。留空：全部。',
 };
