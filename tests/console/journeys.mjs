@@ -123,9 +123,9 @@ const JOURNEYS = {
   async 'a queued call is seen, opened and taken back'() {
     const page = await signedIn();
     await system.api('POST', '/v1/devices/sleeper/calls', { service: 'wave', mode: 'queued', params: {} });
-    await system.api('POST', '/v1/devices/toy-1/calls', { service: 'wave', mode: 'async', params: {} });
+    await system.api('POST', '/v1/devices/toy-1/calls', { service: 'get_current_time', mode: 'async', params: {} });
     await page.goto(at('/devices/toy-1/calls'));
-    await page.getByRole('link', { name: 'wave' }).waitFor();
+    await page.getByRole('link', { name: 'get_current_time' }).waitFor();
     await page.goto(at('/calls?state=queued'));
     await page.getByRole('link', { name: 'wave' }).click();
     await page.getByRole('button', { name: 'Take back' }).click();
