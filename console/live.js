@@ -1,4 +1,4 @@
-/** Keeps what is shown up to date: while it runs, subscribers reload every few seconds. */
+/** Keeps what is shown up to date: while it runs and the page is visible, subscribers reload every few seconds. */
 import { signal, useEffect, useRef } from './preact.js';
 
 export const POLL_INTERVAL_MS = 5_000;
@@ -34,7 +34,8 @@ export class Live {
   }
 
   reload() {
-    if (this.paused.value) return;
+    // A hidden page would keep its session from ending.
+    if (this.paused.value || globalThis.document?.hidden) return;
     for (const reload of [...this.subscribers]) reload();
   }
 }

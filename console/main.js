@@ -28,8 +28,9 @@ import { Missing } from './components/missing.js';
 import { t } from './i18n.js';
 import { live } from './live.js';
 import { effect, h, render, useEffect, useState } from './preact.js';
-import { route, start } from './router.js';
-import { SCREENS } from './screens.js';
+import { navigate, route, start } from './router.js';
+import { SCREENS, isOpen } from './screens.js';
+import { refused } from './components/sign_in.js';
 import { SignInPage } from './screens/sign_in.js';
 
 /** Exchanges the one-time code of `up` in the address, which must not stay there. */
@@ -40,7 +41,8 @@ async function exchangeCode() {
   try {
     signedIn((await request('POST', '/v1/session', { body: { code }, anonymous: true })).data);
     return true;
-  } catch {
+  } catch (error) {
+    refused.value = /** @type {Error} */ (error);
     return false;
   }
 }
@@ -65,7 +67,11 @@ function App() {
   if (session.value === undefined) return error ? h('div', { class: 'page' }, h(Failure, { error, retry: find })) : null;
   if (session.value === null) return h(SignInPage, null);
   const { screen, params, query, path } = route.value;
-  return h(Shell, null, screen ? h(screen.view, { key: screen.paths[0], params, query }) : h(Missing, { key: path }));
+  if (path === '/' && !session.value.org_id) {
+    navigate('/organisation', { replace: true });
+    return null;
+  }
+  return h(Shell, null, screen && isOpen(screen) ? h(screen.view, { key: screen.paths[0], params, query }) : h(Missing, { key: path }));
 }
 
 start(SCREENS);

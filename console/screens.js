@@ -11,9 +11,10 @@
  * @property {import('./components/icon.js').IconName} [icon]
  * @property {string} [shortcut] the letter after `g`
  * @property {string} [parent] the path of the screen that the navigation marks instead
- * @property {boolean} [operator] only for operators
+ * @property {'operator' | 'everyone'} [audience] whose sessions have it; without it, those of organisations
  * @property {(props: {params: Record<string, string>, query: URLSearchParams}) => any} view
  */
+import { session } from './api.js';
 import { agent } from './screens/agent.js';
 import { audit } from './screens/audit.js';
 import { book } from './screens/book.js';
@@ -49,3 +50,10 @@ export const SCREENS = [
   agent, webhooks, webhook,
   usage, audit, keys, organisation, cluster, welcome,
 ];
+
+/** Whether the session has a screen. @param {Screen} screen */
+export function isOpen({ audience }) {
+  const { org_id: org, is_operator: operator } = session.value ?? {};
+  if (audience === 'operator') return Boolean(operator);
+  return audience === 'everyone' || Boolean(org);
+}

@@ -1,9 +1,8 @@
 /**
- * The types of the API: those of the OpenAPI document, and below them those that the document does
- * not have yet. The latter disappear as soon as it has them.
+ * The types of the API: those of the OpenAPI document, and what a device registers.
  *
  * @typedef {import('switchboard-api').components['schemas']} Schemas
- * @typedef {Schemas['Device'] & {service_names?: string[]}} Device
+ * @typedef {Schemas['Device']} Device
  * @typedef {Schemas['CallResult']} CallResult
  * @typedef {Schemas['StoredCall']} StoredCall
  * @typedef {Schemas['Outcome']} Outcome
@@ -32,10 +31,8 @@
  * @property {number} [timeout_ms]
  * @property {Record<string, unknown>} [annotations]
  *
- * @typedef {{token_id: string, subject: string, scopes: Scope[], created_at: string, expires_at: string, revoked_at: string | null}} Token
- *
- * @typedef {{id: string, role: string | null, version: string | null, started_at: string | null, devices: number | null, draining: boolean | null, ready: boolean | null, checks: {name: string, ok: boolean, detail: string | null}[]}} Node
- *
- * @typedef {{key: string, calls: number, by_outcome: Record<string, number>, milliseconds: number, turns: number, prompt_tokens: number, completion_tokens: number, cost: number}} UsageRow
+ * @typedef {Schemas['Token']} Token
+ * @typedef {Schemas['Node']} Node
+ * @typedef {Schemas['UsageRow']} UsageRow
  */
 export {};

@@ -1,10 +1,10 @@
 /** The search over everything: devices by the beginning of their id, calls by id, pages by name. */
-import { get, session } from '../api.js';
+import { get } from '../api.js';
 import { t } from '../i18n.js';
 import { h, useEffect, useState } from '../preact.js';
 import { useLoad } from '../resource.js';
 import { href, navigate } from '../router.js';
-import { SCREENS } from '../screens.js';
+import { SCREENS, isOpen } from '../screens.js';
 import { Presence, Text } from './basic.js';
 import { Dialog } from './dialog.js';
 import { Icon } from './icon.js';
@@ -45,7 +45,7 @@ export function Finder({ onClose }) {
 
 /** @param {string} wanted @param {import('../types.js').Device[]} devices @returns {Found[]} */
 function results(wanted, devices) {
-  const pages = SCREENS.filter((screen) => screen.group && (!screen.operator || session.value?.is_operator)).map((screen) => ({ to: /** @type {string} */ (screen.paths[0]), label: t(screen.title), icon: screen.icon ?? /** @type {const} */ ('right') }));
+  const pages = SCREENS.filter((screen) => screen.group && isOpen(screen)).map((screen) => ({ to: /** @type {string} */ (screen.paths[0]), label: t(screen.title), icon: screen.icon ?? /** @type {const} */ ('right') }));
   const named = pages.filter((page) => page.label.toLowerCase().includes(wanted.toLowerCase()));
   const call = /^call_[0-9a-f]{32}$/.test(wanted) ? [{ to: `/calls/${wanted}`, label: t('app.find.call', { id: wanted }), icon: /** @type {const} */ ('calls') }] : [];
   return [...call, ...devices.map((device) => ({ to: `/devices/${encodeURIComponent(device.id)}`, label: device.id, online: device.online, icon: /** @type {const} */ ('devices') })), ...named];

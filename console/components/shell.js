@@ -4,7 +4,7 @@ import { relative, t } from '../i18n.js';
 import { live } from '../live.js';
 import { h, useEffect, useState } from '../preact.js';
 import { href, navigate, route } from '../router.js';
-import { GROUPS, SCREENS } from '../screens.js';
+import { GROUPS, SCREENS, isOpen } from '../screens.js';
 import { set, settings } from '../settings.js';
 import { Button, Id, Text, toast, toasts } from './basic.js';
 import { Dialog } from './dialog.js';
@@ -52,7 +52,7 @@ function Toasts() {
 function Navigation({ open }) {
   const { screen } = route.value;
   const current = screen?.parent ?? screen?.paths[0];
-  const shown = SCREENS.filter((each) => each.group && (!each.operator || session.value?.is_operator));
+  const shown = SCREENS.filter((each) => each.group && isOpen(each));
   return h('nav', { class: open ? 'nav open' : 'nav', 'aria-label': t('app.menu') },
     h('a', { class: 'brand', href: href('/') }, h(Mark, null), 'Switchboard'),
     GROUPS.map((group) => {

@@ -1,18 +1,21 @@
 /** The form that makes a session from an API key. The key leaves the page's memory with the request. */
 import { Problem, request, signedIn } from '../api.js';
 import { maybe, t } from '../i18n.js';
-import { h, useState } from '../preact.js';
+import { h, signal, useState } from '../preact.js';
 import { Button, Failure, Notice } from './basic.js';
 import { TextField } from './field.js';
 
 /** Loopback counts as secure for browsers, plain http elsewhere does not. */
 const insecure = () => location.protocol === 'http:' && !/^(localhost|127(\.\d+){3}|\[::1\])$/.test(location.hostname);
 
+/** Why the one-time link did not sign in. */
+export const refused = signal(/** @type {Error | undefined} */ (undefined));
+
 export function SignIn() {
   const [key, setKey] = useState('');
   const [busy, setBusy] = useState(false);
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const wrong = error instanceof Problem && error.status === 401 ? t('signIn.refused') : undefined;
+  const [error, setError] = useState(refused.value);
+  const wrong = error instanceof Problem && error.kind === 'unknown_api_key' ? t('signIn.refused') : undefined;
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     const typed = key.trim();

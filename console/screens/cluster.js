@@ -10,7 +10,7 @@ import { useResource } from '../resource.js';
 /** @typedef {import('../types.js').Node} ClusterNode */
 
 /** @type {import('../screens.js').Screen} */
-export const cluster = { paths: ['/cluster'], title: 'cluster.title', group: 'manage', icon: 'cluster', operator: true, view: Cluster };
+export const cluster = { paths: ['/cluster'], title: 'cluster.title', group: 'manage', icon: 'cluster', audience: 'operator', view: Cluster };
 
 function Cluster() {
   const data = useResource('/v1/nodes');
@@ -34,7 +34,7 @@ function Cluster() {
         { title: t('cluster.checks'), width: 180, cell: (node) => h('ul', { class: 'checks small' }, node.checks.map((check) => h('li', { key: check.name }, h('span', { class: `state ${check.ok ? 'good' : 'bad'}` }, h(Icon, { name: check.ok ? 'check' : 'cross' }), check.name), check.detail && h('span', { class: 'soft' }, h(Text, null, check.detail))))) },
         { title: t('cluster.version'), width: 60, wide: true, cell: (node) => node.version && h('code', null, node.version) },
         { title: t('cluster.up'), width: 80, wide: true, cell: (node) => node.started_at && h('span', { class: 'soft' }, h(Time, { at: node.started_at })) },
-        { title: t('cluster.devices'), width: 50, number: true, cell: (node) => (node.devices === null ? h('span', { class: 'faint' }, '–') : t('cluster.devices.n', { n: node.devices })) },
+        { title: t('cluster.devices'), width: 50, number: true, cell: (node) => (node.devices == null ? h('span', { class: 'faint' }, '–') : t('cluster.devices.n', { n: node.devices })) },
       ],
       foot: nodes && `${t('cluster.nodes', { n: nodes.length })} · ${t('cluster.devices.n', { n: nodes.reduce((all, node) => all + (node.devices ?? 0), 0) })}`,
     })));

@@ -31,7 +31,7 @@ function DevicePage({ params, query }) {
   useLive(resource.reload);
   const data = /** @type {Device | undefined} */ (resource.data);
   if (resource.error && !data) return h('div', null, h(Head, { title: h('span', { class: 'mono' }, h(Text, null, id)), back: { to: '/devices', label: t('devices.title') } }), h(Failure, { error: resource.error, retry: resource.reload }));
-  const count = data ? Object.keys(data.services).length : undefined;
+  const count = data ? Object.keys(data.services ?? {}).length : undefined;
   return h('div', { class: 'stack wide' },
     h(Summary, { id, device: data, reload: resource.reload }),
     h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : undefined })) }),

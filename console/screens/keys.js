@@ -132,7 +132,7 @@ function TokenList({ query }) {
       empty: h(Empty, { title: t('keyring.tokens.none'), text: t('keyring.tokens.text') }),
       columns: [
         { title: t('keyring.subject'), width: 130, cell: (token) => h('span', { class: 'mono break' }, h(Text, null, token.subject)) },
-        { title: t('keyring.state'), width: 70, cell: (token) => h(KeyState, { ends: token.expires_at, revoked: token.revoked_at }) },
+        { title: t('keyring.state'), width: 70, cell: (token) => h(KeyState, { ends: token.expires_at ?? null, revoked: token.revoked_at ?? null }) },
         { title: t('keyring.scopes'), width: 80, cell: (token) => h('span', { class: 'row' }, h(Scopes, { scopes: token.scopes })) },
         { title: t('keyring.id'), width: 120, wide: true, cell: (token) => h(Id, { id: token.token_id }) },
         { title: t('keyring.made'), width: 90, wide: true, cell: (token) => h('span', { class: 'soft' }, h(Time, { at: token.created_at })) },

@@ -14,7 +14,7 @@ import { language, LOCALES } from './books.js';
 /** @typedef {import('../types.js').OrgSummary} OrgSummary */
 
 /** @type {import('../screens.js').Screen} */
-export const organisation = { paths: ['/organisation'], title: 'org.title', group: 'manage', icon: 'org', view: Organisation };
+export const organisation = { paths: ['/organisation'], title: 'org.title', group: 'manage', icon: 'org', audience: 'everyone', view: Organisation };
 
 function Organisation() {
   const value = session.value;

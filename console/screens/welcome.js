@@ -58,7 +58,7 @@ function ConnectDevice({ id, valid, device }) {
       setError(/** @type {Error} */ (failure));
     }
   };
-  const count = device ? Object.keys(device.services).length : 0;
+  const count = device ? Object.keys(device.services ?? {}).length : 0;
   return h(Card, { title: t('welcome.device') }, h('div', { class: 'stack wide' },
     h('p', { class: 'soft' }, t('welcome.device.text')),
     h(TextField, { label: t('welcome.device.id'), hint: t('welcome.device.id.hint'), wrong: valid ? undefined : t('welcome.device.id.hint'), mono: true, value: id, onInput: (/** @type {string} */ value) => {

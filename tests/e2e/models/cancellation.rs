@@ -243,7 +243,7 @@ async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
     assert!(!reply.contains("clock"), "{reply}");
     song.reply("La.").await;
     fixture.system.turns_ended("answered", 2).await;
-    // A reply that was not interrupted is whole, also when a message was that nobody answered.
+    // A reply that was not interrupted is whole, also when a message had no answer.
     say("Again", Some(("And then", ""))).await;
     let again = fixture.provider.next_request().await;
     assert_eq!(again.messages()[4]["content"], "La.");

@@ -34,10 +34,11 @@ pub(super) fn data_folder(arguments: &Arguments) -> (Finding, Option<Instance>) 
                     let file = shell::quote_path(&file);
                     Problem::run(error, format!("mv {file} {file}.damaged"))
                 }
-                Err(_) => {
+                Err(denied) if denied.kind() == std::io::ErrorKind::PermissionDenied => {
                     let what = format!("{error}; only the user who runs `up` can read it");
                     Problem::set(what, "the user, or --data-dir")
                 }
+                Err(_) => Problem::run(error, format!("ls -la {}", shell::quote_path(&path))),
             };
             (check.line(how, Err(problem)), None)
         }
@@ -55,8 +56,8 @@ pub(super) fn databases(data_folder: Option<&Path>) -> Finding {
             return check.skipped("listed /var/lib/switchboard", reason);
         }
         Err(error) => {
-            let fix = "mv /var/lib/switchboard /var/lib/switchboard.damaged";
-            let problem = Problem::run(error, fix);
+            // Other databases in it may be in use.
+            let problem = Problem::run(error, "ls -laR /var/lib/switchboard");
             return check.line("listed /var/lib/switchboard", Err(problem));
         }
     };

@@ -16,8 +16,8 @@ use crate::{
     shell,
 };
 
-/// Flags of `up` that select what `doctor` checks, and so do not apply to `doctor` itself.
-const SELECTING_FLAGS: [&str; 1] = ["data-dir"];
+/// Flags of `up` with another meaning for `doctor`: what it checks, and what it prints.
+const OWN_FLAGS: [&str; 2] = ["data-dir", "json"];
 
 /// Where the installation is named.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Target {
 
     /// The arguments of the command line, with the settings of the `up` for what they leave out.
     pub(super) fn complete(&self, own: Arguments) -> Arguments {
-        let values = self.settings.clone().without(&SELECTING_FLAGS);
+        let values = self.settings.clone().without(&OWN_FLAGS);
         let line = std::env::args_os();
         let parsed = settings::parse_command_over::<Cli>(cli::command(), &values, line);
         // The settings of an `up` of another version may be unknown here.
