@@ -8,6 +8,7 @@ use tokio::{task::JoinSet, time::timeout};
 
 use super::quotas::npc_of;
 use crate::{
+    cluster::TestCluster,
     provider::Provider,
     system::{ChatFixture, TestSystem, UpFixture},
     turns::{task, time_service},
@@ -192,7 +193,10 @@ async fn npc_answers_over_http_with_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_ends_with_its_sources() {
-    let mut fixture = ChatFixture::start(1, &[]).await;
+    let folder = tempfile::tempdir().unwrap();
+    let objects = format!("file://{}", folder.path().display());
+    let cluster = TestCluster::start_with(1, &[("SWITCHBOARD_OBJECTS", &objects)]).await;
+    let mut fixture = ChatFixture::with_cluster(cluster, Provider::start().await, &[]);
     let system = &fixture.system;
     let text = "Replace the battery once a year.";
     let book = system.book("Manual", text).await;

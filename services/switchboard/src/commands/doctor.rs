@@ -83,8 +83,6 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     if arguments.bus.redis_url.is_some() {
         findings.push(stores::redis(&arguments).await);
-    } else if let Some(reason) = target.unknown_settings("redis-url", false, true) {
-        findings.push(Check::Redis.skipped("read the settings", reason));
     }
     findings.push(providers::embeddings(&arguments, &target).await);
     findings.push(providers::conversations(&arguments, &target).await);
