@@ -185,6 +185,76 @@ async fn lines_about_an_up_and_its_webhooks() {
     damaged.fails("data folder", "up.json.damaged`");
     damaged.run_remedy("data folder");
     Report::of(&folder, &[]).passes("data folder", "has no data");
+    fs::create_dir(Path::new(folder.path()).join("up.json")).unwrap();
+    let damaged = Report::of(&folder, &[]);
+    damaged.fails("data folder", "up.json.damaged`");
+}
+
+/// Changes a setting that the `up` of the folder has stored.
+fn change_setting(folder: &DataFolder, name: &str, value: &str) {
+    let file = Path::new(folder.path()).join("up.json");
+    let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    stored["settings"]["values"][name] = json!([value]);
+    fs::write(&file, stored.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_of_an_up_apply_where_they_are_complete_and_valid() {
+    let folder = DataFolder::new();
+    let file = |name: &str, content: Value| {
+        let path = Path::new(folder.path()).join(name);
+        fs::write(&path, content.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let endpoint = format!("http://{NOWHERE}/v1");
+    let provider =
+        json!([{"name": "a", "endpoint": endpoint, "model": "m", "key_env": "DOCTOR_KEY"}]);
+    let completions = file("completions.json", provider);
+    let arguments = ["--completions-file", &completions, "--json"];
+    let key = [("DOCTOR_KEY", "secret".to_owned())];
+    let _up = Program::start(&folder.up_arguments(&arguments), &key);
+
+    // The variable is absent here, and so it is not known whether the `up` has the key.
+    Report::of(&folder, &[]).skips("conversations", "set DOCTOR_KEY here");
+    let mut with_key = folder.command(&["doctor", "--json"]);
+    let report = Report::from(with_key.env("DOCTOR_KEY", "secret"));
+    report.fails("conversations", "SWITCHBOARD_COMPLETIONS_FILE");
+    let report = Report::of(&folder, &arguments[..2]);
+    report.fails("conversations", "SWITCHBOARD_COMPLETIONS_FILE");
+
+    let stored = fs::read_to_string(Path::new(folder.path()).join("up.json")).unwrap();
+    assert!(stored.contains("\"json\""), "{stored}");
+    let plain = folder.run(&["doctor"]).stdout;
+    let plain = String::from_utf8(plain).unwrap();
+    assert!(plain.starts_with("ok    installation: "), "{plain}");
+
+    let provider =
+        json!({"name": "a", "kind": "command", "endpoint": "x", "key_env": "DOCTOR_KEY"});
+    let speech = file("speech.json", json!({"stt": [provider]}));
+    change_setting(&folder, "speech-file", &speech);
+    change_setting(&folder, "objects", "s3://switchboard-doctor");
+    let mut without_credentials = folder.command(&["doctor", "--json"]);
+    for name in [
+        "AWS_ACCESS_KEY_ID",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    ] {
+        without_credentials.env_remove(name);
+    }
+    let report = Report::from(&mut without_credentials);
+    report.skips("speech recognition", "set DOCTOR_KEY here");
+    report.skips("objects", "set its AWS_");
+
+    // As another version may store it: here it is out of range.
+    change_setting(&folder, "completions-pause-ms", "1");
+    let report = Report::of(&folder, &[]);
+    let unreadable = "cannot be read by this version";
+    for check in ["conversations", "objects", "webhooks", "speech synthesis"] {
+        report.skips(check, unreadable);
+    }
+    report.skips("PostgreSQL programs", unreadable);
+    report.passes("HTTP API", "accepts the API key");
 }
 
 /// A home folder with a current context of this installation.

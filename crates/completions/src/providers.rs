@@ -1,6 +1,6 @@
 //! The configured providers, and completions with failover between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{cell::RefCell, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prometheus::Registry;
@@ -43,6 +43,26 @@ impl Providers {
     /// [`ConfigError`] when the configuration is invalid.
     pub fn from_config(config: &Config) -> Result<Option<Self>, ConfigError> {
         Self::with_environment(config, &|name| std::env::var(name).ok())
+    }
+
+    /// The environment variables that must contain keys and do not, where nothing else is wrong with
+    /// the configuration.
+    #[must_use]
+    pub fn missing_variables(config: &Config) -> Vec<String> {
+        let missing = RefCell::new(Vec::new());
+        let environment = |name: &str| {
+            let key = std::env::var(name).ok();
+            let key = key.filter(|key| !key.trim().is_empty());
+            // In place of the key, so that the rest is examined.
+            key.or_else(|| {
+                missing.borrow_mut().push(name.to_owned());
+                Some(name.to_owned())
+            })
+        };
+        match settings::load(config, &environment) {
+            Ok(_) => missing.into_inner(),
+            Err(_) => Vec::new(),
+        }
     }
 
     fn with_environment(

@@ -104,6 +104,16 @@ pub enum ConfigError {
         /// What is wrong, and what would be right.
         reason: String,
     },
+    /// The variable with the key of a provider is absent.
+    #[error(
+        "the speech provider `{name}` is invalid: the environment variable {variable} is not set"
+    )]
+    NoKey {
+        /// The name of the provider.
+        name: String,
+        /// The variable that `key_env` names.
+        variable: String,
+    },
     /// TLS is not available.
     #[error("TLS is not available: {0}")]
     Tls(String),
@@ -211,9 +221,9 @@ impl Settings {
         }
         for provider in settings.stt.iter_mut().chain(&mut settings.tts) {
             if let Some(variable) = &provider.key_env {
-                let key = std::env::var(variable).map_err(|_| ConfigError::Provider {
+                let key = std::env::var(variable).map_err(|_| ConfigError::NoKey {
                     name: provider.name.clone(),
-                    reason: format!("the environment variable {variable} is not set"),
+                    variable: variable.clone(),
                 })?;
                 provider.key = Some(key.into());
             }

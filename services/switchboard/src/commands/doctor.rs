@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let (folder, instance) = local::data_folder(&arguments);
-    let target = Target::find(&arguments, instance)?;
+    let mut target = Target::find(&arguments, instance)?;
     let arguments = target.complete(arguments);
     let mut findings = vec![
         target.installation(),
@@ -78,9 +78,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     } else {
         findings.push(local::programs(&arguments, &target));
     }
-    if arguments.objects.objects.is_some() {
-        findings.push(stores::objects(&arguments.objects).await);
-    }
+    findings.extend(stores::objects(&arguments.objects, &target).await);
     if arguments.bus.redis_url.is_some() {
         findings.push(stores::redis(&arguments).await);
     }

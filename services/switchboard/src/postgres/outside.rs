@@ -39,6 +39,28 @@ pub(crate) struct OrphanedCluster {
     pub(crate) data_folder: PathBuf,
 }
 
+/// The clusters outside their data folders cannot be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub(crate) struct ListError {
+    /// The file or folder that cannot be read.
+    pub(crate) path: PathBuf,
+    /// The reason.
+    pub(crate) source: io::Error,
+}
+
+impl ListError {
+    fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self { path, source }
+    }
+
+    /// Whether no database is moved with the path: it is a note, or a file in place of the folder.
+    pub(crate) fn can_be_moved(&self) -> bool {
+        self.path.ends_with(DATA_FOLDER) || self.source.kind() == ErrorKind::NotADirectory
+    }
+}
+
 /// Notes beside a cluster which data folder it belongs to. The data folder may have been moved.
 ///
 /// # Errors
@@ -59,21 +81,25 @@ pub(super) fn note_data_folder(cluster: &Path, data_folder: &Path) -> Result<(),
 ///
 /// # Errors
 /// When they cannot be listed: only root may.
-pub(crate) fn clusters_outside() -> io::Result<ClustersOutside> {
+pub(crate) fn clusters_outside() -> Result<ClustersOutside, ListError> {
     clusters_in(Path::new(SYSTEM_FOLDER))
 }
 
-fn clusters_in(parent: &Path) -> io::Result<ClustersOutside> {
+fn clusters_in(parent: &Path) -> Result<ClustersOutside, ListError> {
     let mut clusters = ClustersOutside::default();
     let entries = match fs::read_dir(parent) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(clusters),
-        entries => entries?,
+        entries => entries.map_err(ListError::at(parent))?,
     };
     for entry in entries {
-        let entry = entry?;
-        let is_ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes());
-        if is_ours && entry.file_type()?.is_dir() {
-            clusters.add(entry.path())?;
+        let entry = entry.map_err(ListError::at(parent))?;
+        if !entry.file_name().as_bytes().starts_with(PREFIX.as_bytes()) {
+            continue;
+        }
+        let folder = entry.path();
+        let kind = entry.file_type().map_err(ListError::at(&folder))?;
+        if kind.is_dir() {
+            clusters.add(folder)?;
         }
     }
     clusters.orphaned.sort_by(|a, b| a.folder.cmp(&b.folder));
@@ -81,15 +107,16 @@ fn clusters_in(parent: &Path) -> io::Result<ClustersOutside> {
 }
 
 impl ClustersOutside {
-    fn add(&mut self, folder: PathBuf) -> io::Result<()> {
+    fn add(&mut self, folder: PathBuf) -> Result<(), ListError> {
         let cluster = folder.join("postgres");
-        let data_folder = match fs::read(folder.join(DATA_FOLDER)) {
+        let note = folder.join(DATA_FOLDER);
+        let data_folder = match fs::read(&note) {
             Ok(noted) => PathBuf::from(std::ffi::OsString::from_vec(noted)),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.without_note += 1;
                 return Ok(());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(ListError::at(&note)(error)),
         };
         let link = fs::read_link(data_folder.join(OsStr::new("postgres")));
         if link.is_ok_and(|target| target == cluster) || stale_server::is_running(&cluster) {
@@ -137,5 +164,26 @@ mod tests {
         assert_eq!(clusters_in(&parent).unwrap().orphaned, [orphan]);
         fs::remove_dir_all(&data).unwrap();
         assert_eq!(clusters_in(&parent).unwrap().orphaned.len(), 1);
+    }
+
+    #[test]
+    fn only_what_contains_no_database_can_be_moved() {
+        let all = tempfile::tempdir().unwrap();
+        let parent = all.path().join("lib");
+        let note = parent.join("up-abcdef").join(DATA_FOLDER);
+        fs::create_dir_all(&note).unwrap();
+        let error = clusters_in(&parent).unwrap_err();
+        assert!(error.can_be_moved() && error.path == note, "{error}");
+        assert!(
+            error.to_string().contains(note.to_str().unwrap()),
+            "{error}"
+        );
+        let error = ListError::at(&parent)(ErrorKind::Other.into());
+        assert!(!error.can_be_moved(), "{error}");
+
+        let file = all.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = clusters_in(&file).unwrap_err();
+        assert!(error.can_be_moved() && error.path == file, "{error}");
     }
 }

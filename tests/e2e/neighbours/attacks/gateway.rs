@@ -189,6 +189,39 @@ async fn asynchronous_calls_leave_slots_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn streamed_calls_leave_slots_to_others() {
+    let setting = ("SWITCHBOARD_CALL_STREAMS", "64");
+    let target = Target::start(Service::Gateway, &[setting]).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Newcomer").await;
+    let attack = async {
+        let mut silent = devices(cluster, 1).await;
+        silent[0].register(&echo_services()).await;
+        let body = json!({"service": "echo", "params": {"text": "x"}, "timeout_ms": 300_000});
+        let stream = async |org: &Org| {
+            let request = cluster.http.post(cluster.url("/v1/devices/noisy-0/calls"));
+            let request = request.header("accept", "text/event-stream").json(&body);
+            request.bearer_auth(&org.key).send().await.unwrap()
+        };
+        // The share of an organisation is a quarter.
+        let mut streams = Vec::new();
+        for _ in 0..16 {
+            let answer = stream(&cluster.org).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            streams.push(answer);
+        }
+        let refused = stream(&cluster.org).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        let answer = stream(&other).await;
+        assert_ne!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        (silent, streams)
+    };
+    target
+        .measure("streamed calls", Takes::Share("call_streams"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn large_params_leave_memory_to_others() {
     let target = Target::start(Service::Gateway, &[]).await;
     let cluster = &target.cluster;

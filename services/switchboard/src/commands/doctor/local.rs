@@ -1,6 +1,6 @@
 //! Checks of this machine: the data folder, databases of `up`, and PostgreSQL's programs.
 
-use std::path::Path;
+use std::{io::ErrorKind, path::Path};
 
 use super::{
     Arguments,
@@ -30,15 +30,17 @@ pub(super) fn data_folder(arguments: &Arguments) -> (Finding, Option<Instance>) 
         Err(error) => {
             let file = path.join("up.json");
             let problem = match std::fs::read(&file) {
-                Ok(_) => {
-                    let file = shell::quote_path(&file);
-                    Problem::run(error, format!("mv {file} {file}.damaged"))
+                Err(reason) if reason.kind() == ErrorKind::NotADirectory => {
+                    Problem::set(error, "--data-dir")
                 }
-                Err(denied) if denied.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(reason) if reason.kind() == ErrorKind::PermissionDenied => {
                     let what = format!("{error}; only the user who runs `up` can read it");
                     Problem::set(what, "the user, or --data-dir")
                 }
-                Err(_) => Problem::run(error, format!("ls -la {}", shell::quote_path(&path))),
+                _ => {
+                    let file = shell::quote_path(&file);
+                    Problem::run(error, format!("mv {file} {file}.damaged"))
+                }
             };
             (check.line(how, Err(problem)), None)
         }
@@ -51,13 +53,18 @@ pub(super) fn databases(data_folder: Option<&Path>) -> Finding {
     let check = Check::OrphanedDatabases;
     let mut clusters = match postgres::clusters_outside() {
         Ok(clusters) => clusters,
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+        Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
             let reason = "only root has databases outside of data folders, and may list them";
             return check.skipped("listed /var/lib/switchboard", reason);
         }
         Err(error) => {
-            // Other databases in it may be in use.
-            let problem = Problem::run(error, "ls -laR /var/lib/switchboard");
+            let path = shell::quote_path(&error.path);
+            let fix = match error.can_be_moved() {
+                true => format!("mv {path} {path}.damaged"),
+                // It may contain a database that is in use.
+                false => format!("ls -la {path}"),
+            };
+            let problem = Problem::run(error, fix);
             return check.line("listed /var/lib/switchboard", Err(problem));
         }
     };
@@ -96,6 +103,9 @@ pub(super) fn databases(data_folder: Option<&Path>) -> Finding {
 pub(super) fn programs(arguments: &Arguments, target: &Target) -> Finding {
     if target.is_elsewhere() {
         let reason = "only an `up` on this machine needs them";
+        return Check::Programs.skipped("read the settings", reason);
+    }
+    if let Some(reason) = target.unreadable_settings(arguments.postgres_bin_dir.is_some()) {
         return Check::Programs.skipped("read the settings", reason);
     }
     let folder = arguments.postgres_bin_dir.as_deref();

@@ -6,7 +6,7 @@ use switchboard_chat::RULE_RESPONDER;
 use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::outbound::Contact;
-use switchboard_speech::Speech;
+use switchboard_speech::{ConfigError, Speech};
 
 use super::{
     Arguments, CHECK_TIMEOUT,
@@ -63,6 +63,11 @@ async fn embed(arguments: &Arguments, endpoint: &Endpoint) -> Result<String, Pro
     ))
 }
 
+/// Why the providers of a file of the `up` are not contacted.
+fn absent_key(variable: &str) -> String {
+    format!("the file of the `up` refers to a key that is not stored: set {variable} here")
+}
+
 /// Contacts the providers of language models.
 pub(super) async fn conversations(arguments: &Arguments, target: &Target) -> Finding {
     let check = Check::Conversations;
@@ -76,6 +81,12 @@ pub(super) async fn conversations(arguments: &Arguments, target: &Target) -> Fin
         Some(_) => "the file in SWITCHBOARD_COMPLETIONS_FILE",
         None => "SWITCHBOARD_COMPLETIONS_ENDPOINT and _KEY",
     };
+    let missing = Providers::missing_variables(&arguments.completions);
+    if let Some(variable) = missing.first()
+        && target.inherits("completions-file")
+    {
+        return check.skipped(SETTINGS, absent_key(variable));
+    }
     match Providers::from_config(&arguments.completions) {
         Ok(Some(providers)) => {
             let contacts = providers.contact(CHECK_TIMEOUT).await;
@@ -101,6 +112,9 @@ pub(super) async fn speech(arguments: &Arguments, target: &Target) -> [Finding; 
     };
     let speech = match Speech::from_config(&arguments.speech, &Registry::new()) {
         Ok(speech) => speech,
+        Err(ConfigError::NoKey { variable, .. }) if target.inherits("speech-file") => {
+            return checks.map(|check| check.skipped(SETTINGS, absent_key(&variable)));
+        }
         Err(error) => {
             let error = error.to_string();
             let both = "SWITCHBOARD_STT_*, SWITCHBOARD_TTS_* or SWITCHBOARD_SPEECH_FILE";

@@ -187,6 +187,9 @@ impl Target {
         if self.key.is_none() {
             return unchecked("no API key is given here");
         }
+        if let Some(reason) = self.unreadable_settings(false) {
+            return check.skipped("read the settings", reason);
+        }
         // The line about the API reports what else is wrong with it.
         let Ok((status, page)) = self.get(url, "/v1/webhooks?limit=200", "--url").await else {
             return unchecked("the API is unreachable");

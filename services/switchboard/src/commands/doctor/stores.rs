@@ -9,6 +9,7 @@ use switchboard_store::{ObjectError, Objects, ObjectsConfig, Store, StoreError};
 use super::{
     Arguments, CHECK_TIMEOUT,
     finding::{Check, Finding, Problem},
+    target::Target,
 };
 use crate::arguments;
 
@@ -18,6 +19,13 @@ const DATABASE: &str = "DATABASE_URL (--database-url)";
 const REDIS: &str = "REDIS_URL (--redis-url)";
 /// The setting of the object store.
 const OBJECTS: &str = "SWITCHBOARD_OBJECTS (--objects)";
+/// The variables of which one gives access to a bucket.
+const CREDENTIALS: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+];
 
 /// Opens the store without connecting.
 pub(super) fn open_store(arguments: &Arguments) -> Result<Store, Problem> {
@@ -104,8 +112,26 @@ pub(super) async fn stored_keys(arguments: &Arguments) -> Finding {
     check.line("decrypted the keys with the master key", result.await)
 }
 
-/// Lists the bucket, or looks at the folder.
-pub(super) async fn objects(config: &ObjectsConfig) -> Finding {
+/// Lists the bucket, or looks at the folder. `None` if neither is configured.
+pub(super) async fn objects(config: &ObjectsConfig, target: &Target) -> Option<Finding> {
+    let check = Check::Objects;
+    if config.objects.is_none() {
+        let reason = target.unreadable_settings(false)?;
+        return Some(check.skipped("read the settings", reason));
+    }
+    let has_variable = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if config.folder().is_none()
+        && target.inherits("objects")
+        && !CREDENTIALS.into_iter().any(has_variable)
+    {
+        let reason = "the `up` has --objects, and credentials are not stored: set its AWS_… variables \
+                      here";
+        return Some(check.skipped("read the settings and the environment", reason));
+    }
+    Some(check_objects(config).await)
+}
+
+async fn check_objects(config: &ObjectsConfig) -> Finding {
     let check = Check::Objects;
     if let Some(folder) = config.folder() {
         let shown = folder.display();

@@ -16,7 +16,8 @@ use crate::{
     shell,
 };
 
-/// Flags of `up` with another meaning for `doctor`: what it checks, and what it prints.
+/// Flags that `doctor` does not take over from `up`: one selects what is checked, and the other what is
+/// printed.
 const OWN_FLAGS: [&str; 2] = ["data-dir", "json"];
 
 /// Where the installation is named.
@@ -45,6 +46,10 @@ pub(super) struct Target {
     pub(super) start: String,
     /// The settings of the `up`.
     settings: Values,
+    /// Whether some of them are invalid here, so that none apply.
+    has_unreadable_settings: bool,
+    /// The flags that are not given here, of those that refer to variables of the environment.
+    inherited: Vec<&'static str>,
 }
 
 impl Target {
@@ -63,6 +68,8 @@ impl Target {
             device_addr: arguments.addr.clone(),
             start: arguments.start_command(),
             settings: Values::default(),
+            has_unreadable_settings: false,
+            inherited: Vec::new(),
         };
         let context = api.context()?;
         if api.url.is_some() {
@@ -88,15 +95,40 @@ impl Target {
     }
 
     /// The arguments of the command line, with the settings of the `up` for what they leave out.
-    pub(super) fn complete(&self, own: Arguments) -> Arguments {
+    pub(super) fn complete(&mut self, own: Arguments) -> Arguments {
+        let given = [
+            (
+                "completions-file",
+                own.completions.completions_file.is_some(),
+            ),
+            ("speech-file", own.speech.speech_file.is_some()),
+            ("objects", own.objects.objects.is_some()),
+        ];
+        let inherited = given.into_iter().filter(|(_, is_given)| !is_given);
+        self.inherited = inherited.map(|(flag, _)| flag).collect();
         let values = self.settings.clone().without(&OWN_FLAGS);
         let line = std::env::args_os();
         let parsed = settings::parse_command_over::<Cli>(cli::command(), &values, line);
         // The settings of an `up` of another version may be unknown here.
         match parsed.map(|cli| cli.command) {
             Ok(Command::Doctor(arguments)) => *arguments,
-            _ => own,
+            _ => {
+                self.has_unreadable_settings = true;
+                own
+            }
         }
+    }
+
+    /// Whether a file of providers or the object store, if there is one, is that of the `up`, whose
+    /// environment may have variables that are not set here.
+    pub(super) fn inherits(&self, flag: &str) -> bool {
+        self.inherited.contains(&flag)
+    }
+
+    /// Why it is not known what the `up` has configured, unless it is given here.
+    pub(super) fn unreadable_settings(&self, is_given: bool) -> Option<String> {
+        (self.has_unreadable_settings && !is_given)
+            .then(|| "the settings in up.json cannot be read by this version".to_owned())
     }
 
     /// Whether there is something to check.
@@ -138,6 +170,9 @@ impl Target {
             return Some(format!(
                 "the `up` has --{secret}, a secret that is not stored: set {variable} here"
             ));
+        }
+        if let Some(reason) = self.unreadable_settings(is_configured) {
+            return Some(reason);
         }
         (self.is_elsewhere() && !is_configured).then(|| {
             "its settings are not known here: run `switchboard doctor` where it runs".to_owned()
