@@ -322,7 +322,11 @@ async fn names_and_beginnings_of_ids_are_enough() {
     machine.run(&["talk", "--npc", "Bello", "--say", "hello"], 64);
     machine.run(&["stdio", "--npc", "Bello"], 64);
     machine.run(&["stdio", "--npc", "Rex"], 0);
+}
 
+#[tokio::test]
+async fn names_of_templates_and_skills_books_are_enough() {
+    let machine = Machine::start();
     let template = machine.home.path().join("dog.json");
     fs::write(
         &template,

@@ -29,6 +29,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "tokens",
             "org",
             "orgs",
+            "nodes",
             "webhooks",
             "deliveries",
             "usage",

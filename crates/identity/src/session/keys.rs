@@ -132,7 +132,7 @@ impl SessionKeys {
             seal: Seal::for_browsers(&bytes),
             bytes,
         });
-        let others = known.iter().cloned().take(MAX_KEYS - 1);
+        let others = known.iter().take(MAX_KEYS - 1).cloned();
         let seals = std::iter::once(newest).chain(others).collect();
         self.seals.store(Arc::new(seals));
     }

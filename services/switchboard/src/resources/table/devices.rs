@@ -49,7 +49,6 @@ pub(crate) static DEVICES: Resource = Resource {
             .examples(&[
                 "",
                 "--watch",
-                "-o wide",
                 "--online --prefix toy- --service wave",
                 "--limit 20 -o json",
             ]),
