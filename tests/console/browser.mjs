@@ -54,6 +54,9 @@ export class Browser {
   async audit(page, name) {
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(overflow <= 0, `${name}: ${overflow} px wider than the window`);
+    // Colours are those after a change: what follows from the last act is drawn, and its transitions have ended.
+    await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
+    await page.waitForFunction(() => !document.getAnimations().some((each) => each instanceof CSSTransition));
     await page.evaluate(this.axe);
     const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
     const found = violations.map((each) => `${each.id}: ${each.nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary?.replace(/\s+/g, ' ')}`).join(' | ')}`);

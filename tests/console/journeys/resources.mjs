@@ -106,7 +106,6 @@ async function voices(page, go, audit) {
   await page.getByLabel('Who speaks').fill('Anna Example');
   await page.getByLabel('What they agreed to').fill('The toy may speak with my voice.');
   await page.getByLabel('This person has agreed').check();
-  await page.waitForFunction(() => document.getAnimations().length === 0);
   await audit(page, 'new voice');
   await add.click();
   await page.getByText('Consent of').waitFor();
