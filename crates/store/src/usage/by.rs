@@ -54,20 +54,21 @@ pub struct UsageSums {
     pub cost: f64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Slot {
+/// What the sums of several keys have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Group {
     day: DateTime<Utc>,
     dimension: UsageDimension,
-    key: Box<str>,
     /// Of the calls; '' for turns.
     outcome: &'static str,
 }
 
-/// The sums of one slot, to be written.
+/// The sums of one key, to be written.
 #[derive(Debug, Clone)]
 pub(super) struct CountedBy {
     org: OrgId,
-    slot: Slot,
+    group: Group,
+    key: Box<str>,
     sums: UsageSums,
 }
 
@@ -79,7 +80,15 @@ pub struct UsageByCounter {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    orgs: HashMap<OrgId, HashMap<Slot, UsageSums>>,
+    orgs: HashMap<OrgId, OrgSums>,
+    count: usize,
+}
+
+/// Invariant: no group is empty.
+#[derive(Debug, Default)]
+struct OrgSums {
+    /// Nested, so that a call of a known key is counted without a copy of the key.
+    groups: HashMap<Group, HashMap<Box<str>, UsageSums>>,
     count: usize,
 }
 
@@ -164,29 +173,38 @@ impl UsageByCounter {
         sums: &UsageSums,
     ) -> bool {
         let key = if key.contains('\0') { "" } else { key };
-        let mut slot = Slot {
+        let group = Group {
             day: day(at),
             dimension,
-            key: key.into(),
             outcome,
         };
         let mut waiting = self.waiting.lock();
         let Waiting { orgs, count } = &mut *waiting;
+        let known = orgs.get_mut(&org);
+        if let Some(sum) = known.and_then(|of_org| of_org.groups.get_mut(&group)?.get_mut(key)) {
+            sum.add(sums);
+            return true;
+        }
         if !orgs.contains_key(&org) && *count >= MAX_WAITING {
             return false;
         }
         let of_org = orgs.entry(org).or_default();
-        if !of_org.contains_key(&slot) && (of_org.len() >= MAX_ORG_SUMS || *count >= MAX_SUMS) {
-            slot.key = Box::default();
-        }
-        if let Some(sum) = of_org.get_mut(&slot) {
+        let is_full = of_org.count >= MAX_ORG_SUMS || *count >= MAX_SUMS;
+        let key = if is_full { "" } else { key };
+        if let Some(sum) = of_org
+            .groups
+            .get_mut(&group)
+            .and_then(|keys| keys.get_mut(key))
+        {
             sum.add(sums);
             return true;
         }
         if *count >= MAX_WAITING {
             return false;
         }
-        of_org.insert(slot, sums.clone());
+        let keys = of_org.groups.entry(group).or_default();
+        keys.insert(key.into(), sums.clone());
+        of_org.count += 1;
         *count += 1;
         true
     }
@@ -201,21 +219,28 @@ impl UsageByCounter {
         let mut waiting = self.waiting.lock();
         let mut batch = Vec::new();
         while batch.len() < MAX_BATCH {
-            let Some(org) = waiting.orgs.keys().next().copied() else {
+            let Some((&org, of_org)) = waiting.orgs.iter_mut().next() else {
                 break;
             };
-            let Some(slots) = waiting.orgs.get_mut(&org) else {
-                break;
+            let Some((&group, keys)) = of_org.groups.iter_mut().next() else {
+                waiting.orgs.remove(&org);
+                continue;
             };
             let left = MAX_BATCH - batch.len();
-            let taken: Vec<Slot> = slots.keys().take(left).cloned().collect();
-            for slot in taken {
-                if let Some(sums) = slots.remove(&slot) {
-                    batch.push(CountedBy { org, slot, sums });
+            let taken: Vec<Box<str>> = keys.keys().take(left).cloned().collect();
+            for key in taken {
+                if let Some(sums) = keys.remove(&key) {
+                    of_org.count -= 1;
+                    batch.push(CountedBy {
+                        org,
+                        group,
+                        key,
+                        sums,
+                    });
                 }
             }
-            if slots.is_empty() {
-                waiting.orgs.remove(&org);
+            if keys.is_empty() {
+                of_org.groups.remove(&group);
             }
         }
         waiting.count -= batch.len().min(waiting.count);
@@ -253,12 +278,18 @@ struct Columns {
 impl Columns {
     fn new(counted: &[CountedBy]) -> Self {
         let mut columns = Self::default();
-        for CountedBy { org, slot, sums } in counted {
+        for CountedBy {
+            org,
+            group,
+            key,
+            sums,
+        } in counted
+        {
             columns.orgs.push(org.uuid());
-            columns.days.push(slot.day);
-            columns.dimensions.push(slot.dimension.as_str().to_owned());
-            columns.keys.push(slot.key.to_string());
-            columns.outcomes.push(slot.outcome.to_owned());
+            columns.days.push(group.day);
+            columns.dimensions.push(group.dimension.as_str().to_owned());
+            columns.keys.push(key.to_string());
+            columns.outcomes.push(group.outcome.to_owned());
             columns.calls.push(sums.calls);
             columns.milliseconds.push(sums.microseconds / 1_000);
             columns.turns.push(sums.turns);
@@ -435,7 +466,7 @@ mod tests {
         let sums = take_all(&counter);
         let of = |number: u128, key: &str| -> i64 {
             let sums = sums.iter();
-            let of_key = sums.filter(|one| one.org == org(number) && &*one.slot.key == key);
+            let of_key = sums.filter(|one| one.org == org(number) && &*one.key == key);
             of_key.map(|one| one.sums.calls).sum()
         };
         assert_eq!((of(1, "toy-0"), of(1, ""), of(2, "toy-0")), (2, 11, 1));
@@ -455,6 +486,6 @@ mod tests {
         let sums = take_all(&counter);
         assert_eq!(sums.len(), MAX_SUMS + 1);
         let last = sums.iter().find(|one| one.org == org(orgs)).unwrap();
-        assert_eq!((&*last.slot.key, last.sums.microseconds), ("", 2_000));
+        assert_eq!((&*last.key, last.sums.microseconds), ("", 2_000));
     }
 }
