@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use switchboard_protocol::{
-    id::{ApiKeyId, DeviceId, OrgId, TokenId},
+    id::{ApiKeyId, DeviceId, DeviceKey, OrgId, TokenId},
     token::{Outside, Restrictions, Scope, Scopes, Subject},
 };
 use switchboard_runtime::problem::Problem;
@@ -92,6 +92,15 @@ impl Caller {
         restrictions.map_or(Ok(()), |restrictions| restrictions.check_device(device))
     }
 
+    /// Checks that a service of a device is within reach of the credential.
+    ///
+    /// # Errors
+    /// The restriction that excludes it.
+    pub fn check_call(&self, device: &DeviceId, service: &str) -> Result<(), Outside<'_>> {
+        self.check_device(device)?;
+        self.check_service(service)
+    }
+
     /// Checks that services with this name are within reach of the credential.
     ///
     /// # Errors
@@ -101,13 +110,17 @@ impl Caller {
         restrictions.map_or(Ok(()), |restrictions| restrictions.check_service(service))
     }
 
-    /// Requires that a device is within reach of the credential.
+    /// A device of the organisation, which must be within reach of the credential.
     ///
     /// # Errors
     /// A 403 problem with the restriction.
-    pub fn require_device(&self, device: &DeviceId) -> Result<(), Problem> {
-        let checked = self.check_device(device);
-        checked.map_err(|outside| problems::outside_key(&outside))
+    pub fn device(&self, device: DeviceId) -> Result<DeviceKey, Problem> {
+        let checked = self.check_device(&device);
+        checked.map_err(|outside| problems::outside_key(&outside))?;
+        Ok(DeviceKey {
+            org: self.org,
+            device,
+        })
     }
 
     /// Requires that a service of a device is within reach of the credential.
@@ -115,8 +128,7 @@ impl Caller {
     /// # Errors
     /// A 403 problem with the restriction.
     pub fn require_call(&self, device: &DeviceId, service: &str) -> Result<(), Problem> {
-        self.require_device(device)?;
-        let checked = self.check_service(service);
+        let checked = self.check_call(device, service);
         checked.map_err(|outside| problems::outside_key(&outside))
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use axum::{extract::State, http::StatusCode};
 use switchboard_bus::BusError;
-use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::problem::{Path, Problem, ProblemKind};
 use switchboard_store::StoreError;
 
@@ -24,7 +24,7 @@ use crate::{
 };
 use device::{DeviceView, Registered};
 pub(crate) use merge::DeviceEntry;
-pub(crate) use page::page;
+pub(crate) use page::{Reach, page};
 use services::ServicesCache;
 
 /// Gets a device: its connection state and its services.
@@ -40,11 +40,7 @@ pub(crate) async fn get(
     RequireRead(caller): RequireRead,
     Path(id): Path<DeviceId>,
 ) -> Result<axum::Json<DeviceView>, Problem> {
-    caller.require_device(&id)?;
-    let key = DeviceKey {
-        org: caller.org,
-        device: id,
-    };
+    let key = caller.device(id)?;
     let (live, stored) = tokio::join!(
         gateway.bus.find(&key),
         gateway.store.device(key.org, &key.device)
@@ -91,11 +87,7 @@ pub(crate) async fn forget(
     RequireAdmin(caller): RequireAdmin,
     Path(id): Path<DeviceId>,
 ) -> Result<StatusCode, Problem> {
-    caller.require_device(&id)?;
-    let key = DeviceKey {
-        org: caller.org,
-        device: id,
-    };
+    let key = caller.device(id)?;
     // Read first: a connection that begins after the lookup has a newer epoch, and keeps its device.
     let stored = gateway.store.device(key.org, &key.device).await;
     let stored = stored.map_err(|error| not_forgotten(&error))?;
@@ -150,11 +142,7 @@ pub(crate) async fn disconnect(
     RequireAdmin(caller): RequireAdmin,
     Path(id): Path<DeviceId>,
 ) -> Result<StatusCode, Problem> {
-    caller.require_device(&id)?;
-    let key = DeviceKey {
-        org: caller.org,
-        device: id,
-    };
+    let key = caller.device(id)?;
     let disconnected = gateway.bus.disconnect(&key).await;
     if disconnected.map_err(|error| not_disconnected(&error))? {
         return Ok(StatusCode::NO_CONTENT);

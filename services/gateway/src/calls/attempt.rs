@@ -40,8 +40,7 @@ impl Attempt {
         request: CallRequest,
         started: Instant,
     ) -> Result<Self, Outside<'_>> {
-        caller.check_device(&device)?;
-        caller.check_service(&request.service)?;
+        caller.check_call(&device, &request.service)?;
         Ok(Self {
             id: CallId::from_uuid(Uuid::now_v7()),
             device: DeviceKey {

@@ -8,7 +8,7 @@ use switchboard_protocol::id::{DeviceId, DeviceRange};
 use switchboard_runtime::problem::{Problem, Query};
 use utoipa::{IntoParams, ToSchema};
 
-use super::page::reachable;
+use super::page::Reach;
 use crate::{Gateway, admission::RequireRead, bus_unavailable, store_unavailable};
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -48,12 +48,12 @@ pub(crate) async fn get(
         prefix: prefix.as_ref().map(DeviceId::as_str),
         after: None,
     };
-    let Some(range) = reachable(&caller, range) else {
+    let Some(Reach { org, range }) = Reach::within(&caller, range) else {
         return Ok(axum::Json(DeviceCounts::default()));
     };
     let (online, stored) = tokio::join!(
-        gateway.bus.count(caller.org, range),
-        gateway.store.count_devices(caller.org, range)
+        gateway.bus.count(org, range),
+        gateway.store.count_devices(org, range)
     );
     let online = online.map_err(|error| bus_unavailable(&error))?;
     let stored = stored.map_err(|error| {

@@ -22,7 +22,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     device::{DeviceView, Registered},
     merge::{DeviceEntry, DevicePage},
-    page::{self, Unavailable, only_connected},
+    page::{self, Reach, Unavailable, only_connected},
     services::ServicesCache,
 };
 use crate::{
@@ -196,11 +196,14 @@ impl PageBuilder<'_> {
             prefix: self.query.prefix.as_ref().map(DeviceId::as_str),
             after: self.last.as_ref().map(DeviceId::as_str),
         };
+        let Some(reach) = Reach::within(caller, range) else {
+            return Ok(DevicePage::default());
+        };
         let page = match self.query.online {
-            None => page::page(gateway, caller, range, limit).await,
-            Some(true) => page::connected(gateway, caller, range, limit).await,
+            None => page::page(gateway, reach, limit).await,
+            Some(true) => page::connected(gateway, reach, limit).await,
             Some(false) => {
-                let page = page::disconnected(gateway, caller, range, limit).await;
+                let page = page::disconnected(gateway, reach, limit).await;
                 return page.map_err(|error| unavailable(&error));
             }
         };

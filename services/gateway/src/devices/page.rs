@@ -7,31 +7,49 @@ use std::collections::HashMap;
 
 use switchboard_bus::BusError;
 use switchboard_identity::Caller;
-use switchboard_protocol::id::{DeviceId, DeviceRange};
+use switchboard_protocol::id::{DeviceId, DeviceRange, OrgId};
 use switchboard_runtime::paging::Limit;
 use switchboard_store::{StoreError, StoredDevice};
 
 use super::merge::{DeviceEntry, DevicePage, merge};
 use crate::Gateway;
 
-/// The part of a range that the caller reaches; `None` if that is nothing.
-pub(super) fn reachable<'a>(caller: &'a Caller, range: DeviceRange<'a>) -> Option<DeviceRange<'a>> {
+/// Devices of an organisation that a caller reaches, in byte order of their IDs.
+#[derive(Clone, Copy)]
+pub(crate) struct Reach<'a> {
+    pub(super) org: OrgId,
+    pub(super) range: DeviceRange<'a>,
+}
+
+impl<'a> Reach<'a> {
+    /// All that follow a device, or all.
+    pub(crate) fn after(caller: &'a Caller, after: Option<&'a str>) -> Self {
+        let prefix = device_prefix(caller);
+        Self {
+            org: caller.org,
+            range: DeviceRange { prefix, after },
+        }
+    }
+
+    /// Those of a range; `None` if the caller reaches nothing of it.
+    pub(super) fn within(caller: &'a Caller, range: DeviceRange<'a>) -> Option<Self> {
+        let (reach, wanted) = (device_prefix(caller), range.prefix);
+        let prefix = match (reach, wanted) {
+            (Some(reach), Some(wanted)) if reach.starts_with(wanted) => Some(reach),
+            (Some(reach), Some(wanted)) if !wanted.starts_with(reach) => return None,
+            _ => wanted.or(reach),
+        };
+        Some(Self {
+            org: caller.org,
+            range: DeviceRange { prefix, ..range },
+        })
+    }
+}
+
+fn device_prefix(caller: &Caller) -> Option<&str> {
     let restrictions = caller.restrictions.as_deref();
-    let Some(reach) = restrictions.and_then(|one| one.device_prefix.as_ref()) else {
-        return Some(range);
-    };
-    let (reach, wanted) = (reach.as_str(), range.prefix.unwrap_or(""));
-    let prefix = if wanted.starts_with(reach) {
-        wanted
-    } else if reach.starts_with(wanted) {
-        reach
-    } else {
-        return None;
-    };
-    Some(DeviceRange {
-        prefix: Some(prefix),
-        ..range
-    })
+    let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
+    prefix.map(DeviceId::as_str)
 }
 
 /// The organisation's devices of a range in byte order of their IDs, connected or stored. If the
@@ -41,14 +59,9 @@ pub(super) fn reachable<'a>(caller: &'a Caller, range: DeviceRange<'a>) -> Optio
 /// When the directory of connected devices is unavailable.
 pub(crate) async fn page(
     gateway: &Gateway,
-    caller: &Caller,
-    range: DeviceRange<'_>,
+    Reach { org, range }: Reach<'_>,
     limit: Limit,
 ) -> Result<DevicePage, BusError> {
-    let org = caller.org;
-    let Some(range) = reachable(caller, range) else {
-        return Ok(DevicePage::default());
-    };
     let count = usize::from(limit.count());
     let (live, stored) = tokio::join!(
         gateway.bus.list(org, range, count + 1),
@@ -71,14 +84,9 @@ pub(crate) async fn page(
 /// When the directory of connected devices is unavailable.
 pub(super) async fn connected(
     gateway: &Gateway,
-    caller: &Caller,
-    range: DeviceRange<'_>,
+    Reach { org, range }: Reach<'_>,
     limit: Limit,
 ) -> Result<DevicePage, BusError> {
-    let org = caller.org;
-    let Some(range) = reachable(caller, range) else {
-        return Ok(DevicePage::default());
-    };
     let count = usize::from(limit.count());
     let mut live = gateway.bus.list(org, range, count + 1).await?;
     let more = live.len() > count;
@@ -122,14 +130,9 @@ pub(super) enum Unavailable {
 /// When the database, or the directory of connected devices, is unavailable.
 pub(super) async fn disconnected(
     gateway: &Gateway,
-    caller: &Caller,
-    range: DeviceRange<'_>,
+    Reach { org, range }: Reach<'_>,
     limit: Limit,
 ) -> Result<DevicePage, Unavailable> {
-    let org = caller.org;
-    let Some(range) = reachable(caller, range) else {
-        return Ok(DevicePage::default());
-    };
     let stored = gateway.store.devices(org, range, limit.fetch_count()).await;
     let mut stored = stored.map_err(Unavailable::Store)?;
     let more = stored.len() > usize::from(limit.count());

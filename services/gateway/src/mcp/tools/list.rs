@@ -146,7 +146,7 @@ async fn list_org(
     {
         return Err(unknown_cursor(cursor));
     }
-    let devices = devices::page(gateway, caller, cursor.into(), PAGE_LIMIT).await;
+    let devices = devices::page(gateway, devices::Reach::after(caller, cursor), PAGE_LIMIT).await;
     let devices = devices.map_err(|error| unavailable(&error.into()))?;
     let mut page = PageBuilder::new(gateway, org);
     let (mut last, mut more) = (None, devices.more);

@@ -20,7 +20,7 @@ use rmcp::transport::{
     streamable_http_server::session::never::NeverSessionManager,
 };
 use switchboard_identity::Caller;
-use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::problem::{self, Path, Problem};
 
 use super::{
@@ -129,9 +129,7 @@ async fn client(
         Route::All => Endpoint::All,
         Route::Device => {
             let Path(device) = Path::<DeviceId>::from_request_parts(head, &()).await?;
-            caller.require_device(&device)?;
-            let org = caller.org;
-            Endpoint::Device(DeviceKey { org, device })
+            Endpoint::Device(caller.device(device)?)
         }
         Route::Npc => {
             let Path(npc) = Path::<String>::from_request_parts(head, &()).await?;
