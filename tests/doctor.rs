@@ -322,15 +322,7 @@ async fn certificate_authority_is_that_of_the_settings() {
     let authority = Authority::new();
     let certificate = authority.issue(&["127.0.0.1"]);
     let folder = DataFolder::new();
-    let arguments = folder.up_arguments(&[
-        "--http-tls-listen",
-        "127.0.0.1:0",
-        "--http-tls-cert",
-        certificate.certificate.to_str().unwrap(),
-        "--http-tls-key",
-        certificate.key.to_str().unwrap(),
-    ]);
-    let up = Program::start(&arguments, &[]);
+    let up = Program::start(&folder.up_arguments(&certificate.https_flags()), &[]);
     let (url, key) = (up.address("https_url"), up.address("api_key"));
     let named = ["--url", &url, "--api-key", &key];
     Report::of(&folder, &named).fails("HTTP API", "--tls-ca");

@@ -708,15 +708,7 @@ async fn tls_port_for_http_negotiates_the_version() {
     let authority = Authority::new();
     let certificate = authority.issue(&["127.0.0.1"]);
     let folder = DataFolder::new();
-    let arguments = folder.up_arguments(&[
-        "--http-tls-listen",
-        "127.0.0.1:0",
-        "--http-tls-cert",
-        certificate.certificate.to_str().unwrap(),
-        "--http-tls-key",
-        certificate.key.to_str().unwrap(),
-    ]);
-    let up = Program::start(&arguments, &[]);
+    let up = Program::start(&folder.up_arguments(&certificate.https_flags()), &[]);
     let url = up.address("https_url");
     let trusted = CertificateDer::from_pem_file(authority.certificate()).unwrap();
     for (offered, chosen) in [

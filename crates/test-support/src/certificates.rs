@@ -30,6 +30,24 @@ pub struct ServerCertificate {
     pub key: PathBuf,
 }
 
+impl ServerCertificate {
+    /// The flags of a process that serves HTTP with it on a free port.
+    ///
+    /// # Panics
+    /// If the path is not UTF-8.
+    #[must_use]
+    pub fn https_flags(&self) -> [&str; 6] {
+        [
+            "--http-tls-listen",
+            "127.0.0.1:0",
+            "--http-tls-cert",
+            self.certificate.to_str().expect("a path in UTF-8"),
+            "--http-tls-key",
+            self.key.to_str().expect("a path in UTF-8"),
+        ]
+    }
+}
+
 impl Default for Authority {
     fn default() -> Self {
         Self::new()
