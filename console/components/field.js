@@ -1,6 +1,7 @@
 /** A labelled control, with its hint and what is wrong with it. */
 import { t } from '../i18n.js';
-import { h, useId } from '../preact.js';
+import { h, useEffect, useId, useState } from '../preact.js';
+import { setQuery } from '../router.js';
 import { Icon } from './icon.js';
 
 /**
@@ -50,6 +51,23 @@ export function segmented({ label, value, onChange, options }) {
 export function Search({ label, value, onInput }) {
   return h('div', { class: 'search' }, h(Icon, { name: 'search' }),
     h('input', { class: 'input', type: 'search', 'aria-label': label, placeholder: label, spellcheck: false, autocapitalize: 'off', autocomplete: 'off', value, onInput: (/** @type {any} */ event) => onInput(event.target.value) }));
+}
+
+/** How long typing pauses before what was typed is sent. */
+const TYPING_MS = 300;
+
+/** A search box whose text is a member of the address, set when the typing pauses. @param {{label: string, name: string, value: string}} props */
+export function Filter({ label, name, value }) {
+  const [text, setText] = useState(value);
+  useEffect(() => {
+    if (text.trim() !== value) setText(value);
+  }, [value]);
+  useEffect(() => {
+    if (text.trim() === value) return undefined;
+    const timer = setTimeout(() => setQuery({ [name]: text.trim() }), TYPING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return h(Search, { label, value: text, onInput: setText });
 }
 
 /** The tabs of a page: each is a place of its own. @param {{label: string, tabs: {to: string, label: string, count?: number, current: boolean}[]}} props */

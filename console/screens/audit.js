@@ -1,12 +1,12 @@
 /** The audit log: who changed which setting, and when. */
 import { get, may } from '../api.js';
 import { Button, Card, Empty, Head, Id, Text, toast } from '../components/basic.js';
-import { Search, Select } from '../components/field.js';
+import { Filter, Select } from '../components/field.js';
 import { Icon } from '../components/icon.js';
 import { table } from '../components/table.js';
 import { exact, maybe, relative, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h, useState } from '../preact.js';
 import { useList, useLoad } from '../resource.js';
 import { setQuery } from '../router.js';
 import { csv, download } from '../upload/csv.js';
@@ -74,7 +74,7 @@ function Audit({ query }) {
   return h('div', null,
     h(Head, { title: t('audit.title'), text: t('audit.text') }, h(Button, { icon: 'download', busy: saving, disabled: !list.data || list.data.items.length === 0, onClick: save }, 'CSV')),
     h('div', { class: 'toolbar' },
-      h(Typed, { label: t('audit.actor.id'), name: 'actor', value: filter.actor }),
+      h(Filter, { label: t('audit.actor.id'), name: 'actor', value: filter.actor }),
       choice('action', t('audit.action.all'), ACTIONS.map((action) => ({ value: action, label: maybe(`audit.action.${action}`) ?? action }))),
       choice('resource', t('audit.resource.all'), RESOURCES.map((resource) => ({ value: resource, label: maybe(`audit.resource.${resource}`) ?? resource }))),
       date('from', t('audit.from')), date('to', t('audit.to')),
@@ -109,14 +109,3 @@ function Action({ action }) {
   return h('span', { class: `state ${tone}` }, h(Icon, { name: icon }), maybe(`audit.action.${action}`) ?? action);
 }
 
-/** A filter that is sent when the typing pauses. @param {{label: string, name: string, value: string}} props */
-function Typed({ label, name, value }) {
-  const [text, setText] = useState(value);
-  useEffect(() => { setText(value); }, [value]);
-  useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => setQuery({ [name]: text.trim() }), 300);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return h(Search, { label, value: text, onInput: setText });
-}

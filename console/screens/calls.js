@@ -1,10 +1,10 @@
 /** The kept calls: those in the background and those that are queued. */
 import { Card, Delivered, Empty, Head, Id, Outcome, Text, Time } from '../components/basic.js';
-import { Search, segmented } from '../components/field.js';
+import { Filter, segmented } from '../components/field.js';
 import { table } from '../components/table.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h } from '../preact.js';
 import { useList } from '../resource.js';
 import { setQuery } from '../router.js';
 
@@ -12,18 +12,6 @@ import { setQuery } from '../router.js';
 
 /** @type {import('../screens.js').Screen} */
 export const calls = { paths: ['/calls'], title: 'calls.title', group: 'run', icon: 'calls', shortcut: 'c', view: Calls };
-
-/** A filter that is sent when the typing pauses. @param {{label: string, name: string, value: string}} props */
-function Typed({ label, name, value }) {
-  const [text, setText] = useState(value);
-  useEffect(() => { setText(value); }, [value]);
-  useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => setQuery({ [name]: text.trim() }), 300);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return h(Search, { label, value: text, onInput: setText });
-}
 
 /** @param {{query: URLSearchParams}} props */
 function Calls({ query }) {
@@ -33,7 +21,7 @@ function Calls({ query }) {
   return h('div', null,
     h(Head, { title: t('calls.title'), text: t('calls.text') }),
     h('div', { class: 'toolbar' },
-      h(Typed, { label: t('calls.device'), name: 'device_id', value: filter.device_id }),
+      h(Filter, { label: t('calls.device'), name: 'device_id', value: filter.device_id }),
       segmented({ label: t('calls.state'), value: filter.state, onChange: (value) => setQuery({ state: value }), options: [{ value: '', label: t('all') }, { value: 'queued', label: t('outcome.queued') }, { value: 'sent', label: t('outcome.sent') }, { value: 'ended', label: t('calls.ended') }] })),
     h(Card, { flush: true }, table({
       label: t('calls.title'), columns: columns({ device: true }), items: /** @type {StoredCall[] | undefined} */ (list.data?.items), id: (call) => call.call_id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,

@@ -1,10 +1,10 @@
 /** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
 import { Button, Card, Empty, Head, Id, Presence, Time } from '../components/basic.js';
-import { Search, segmented } from '../components/field.js';
+import { Filter, segmented } from '../components/field.js';
 import { table } from '../components/table.js';
 import { compare, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useMemo, useState } from '../preact.js';
+import { h, useMemo } from '../preact.js';
 import { useList } from '../resource.js';
 import { href, setQuery } from '../router.js';
 
@@ -14,7 +14,6 @@ import { href, setQuery } from '../router.js';
 export const devices = { paths: ['/devices'], title: 'devices.title', group: 'run', icon: 'devices', shortcut: 'd', view: Devices };
 
 /** How long a filter waits for the next letter. */
-const TYPING_MS = 250;
 
 /** @param {{query: URLSearchParams}} props */
 function Devices({ query }) {
@@ -28,8 +27,8 @@ function Devices({ query }) {
   return h('div', null,
     h(Head, { title: t('devices.title'), text: t('devices.text') }, h(Button, { kind: 'primary', icon: 'plus', href: href('/welcome') }, t('devices.connect'))),
     h('div', { class: 'toolbar' },
-      h(Typed, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
-      h(Typed, { label: t('devices.service'), name: 'service', value: filter.service }),
+      h(Filter, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
+      h(Filter, { label: t('devices.service'), name: 'service', value: filter.service }),
       segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] })),
     h(Card, { flush: true },
       table({
@@ -40,18 +39,6 @@ function Devices({ query }) {
           ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined }) }, t('list.clear')) })
           : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),
       })));
-}
-
-/** A filter that waits until the typing pauses. @param {{label: string, name: string, value: string}} props */
-function Typed({ label, name, value }) {
-  const [text, setText] = useState(value);
-  useEffect(() => { setText(value); }, [value]);
-  useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => setQuery({ [name]: text }), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return h(Search, { label, value: text, onInput: setText });
 }
 
 /** @param {Device[]} items @param {string} sort */

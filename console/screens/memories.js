@@ -2,11 +2,11 @@
 import { may, path, remove } from '../api.js';
 import { Button, Card, Empty, Failure, Head, Notice, Text, Time } from '../components/basic.js';
 import { Confirm } from '../components/dialog.js';
-import { Search, Select } from '../components/field.js';
+import { Filter, Select } from '../components/field.js';
 import { table } from '../components/table.js';
 import { exact, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h, useState } from '../preact.js';
 import { useList } from '../resource.js';
 import { href, setQuery } from '../router.js';
 import { AddMemories, EditMemory } from './memory_dialogs.js';
@@ -17,7 +17,6 @@ import { AddMemories, EditMemory } from './memory_dialogs.js';
 export const memories = { paths: ['/memories'], title: 'memories.title', group: 'knowledge', icon: 'memory', shortcut: 'm', view: Memories };
 
 /** How long a filter waits for the next letter. */
-const TYPING_MS = 300;
 
 /** @param {string} of */
 export const memoriesPath = (of) => (of.startsWith('tpl_') ? path`/v1/templates/${of}/memories` : path`/v1/npcs/${of}/memories`);
@@ -63,9 +62,9 @@ function OfOwner({ of, query }) {
   const add = may('admin') && h(Button, { kind: 'primary', icon: 'plus', onClick: () => setOpen({ act: 'add' }) }, t('memories.add'));
   return h('div', null,
     !none && h('div', { class: 'toolbar' },
-      h(Typed, { label: t('memories.search'), name: 'q', value: filter.q }),
-      h(Typed, { label: t('memories.subject'), name: 'subject', value: filter.subject }),
-      h(Typed, { label: t('memories.kind'), name: 'kind', value: filter.kind }),
+      h(Filter, { label: t('memories.search'), name: 'q', value: filter.q }),
+      h(Filter, { label: t('memories.subject'), name: 'subject', value: filter.subject }),
+      h(Filter, { label: t('memories.kind'), name: 'kind', value: filter.kind }),
       h('span', { class: 'grow' }), add),
     h(Card, { flush: true }, table({
       label: t('memories.title'), items, id: (memory) => memory.id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && list.more,
@@ -89,14 +88,3 @@ function OfOwner({ of, query }) {
     } }));
 }
 
-/** A filter that waits until the typing pauses. @param {{label: string, name: string, value: string}} props */
-function Typed({ label, name, value }) {
-  const [text, setText] = useState(value);
-  useEffect(() => { setText(value); }, [value]);
-  useEffect(() => {
-    if (text === value) return undefined;
-    const timer = setTimeout(() => setQuery({ [name]: text }), TYPING_MS);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return h(Search, { label, value: text, onInput: setText });
-}
