@@ -1,4 +1,5 @@
 /** Native dialogs: to confirm what cannot be undone, and to show a secret once. */
+import { useAct } from '../act.js';
 import { t } from '../i18n.js';
 import { h, useEffect, useRef, useState } from '../preact.js';
 import { Button, Failure, Notice } from './basic.js';
@@ -26,28 +27,19 @@ export function Dialog({ title, onClose, children, wide, locked }) {
  * Asks before something that cannot be undone; with `word`, it has to be typed.
  * @param {{title: string, text: any, act: string, word?: string, onClose: () => void, run: () => Promise<unknown>}} props
  */
-export function Confirm({ title, text, act, word, onClose, run }) {
+export function Confirm({ title, text, act: label, word, onClose, run }) {
   const [typed, setTyped] = useState('');
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    if (word && typed !== word) return;
-    setBusy(true);
-    try {
-      await run();
-      onClose();
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
+  const { busy, error, run: act } = useAct(async () => {
+    await run();
+    onClose();
+  });
+  const submit = (/** @type {Event} */ event) => (word && typed !== word ? event.preventDefault() : act(event));
   return h(Dialog, { title, onClose },
     h('form', { class: 'stack', onSubmit: submit },
       h('p', { class: 'soft' }, text),
       word && h(Field, { label: t('confirm.type', { word }), render: (attributes) => h('input', { ...attributes, class: 'input mono', autocomplete: 'off', spellcheck: false, value: typed, onInput: (/** @type {any} */ event) => setTyped(event.target.value) }) }),
       h(Failure, { error }),
-      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', type: 'submit', busy, disabled: word !== undefined && typed !== word }, act))));
+      h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', type: 'submit', busy, disabled: word !== undefined && typed !== word }, label))));
 }
 
 /** Shows a secret, once. It closes only by its button. @param {{title: string, secret: string, children?: any, onClose: () => void}} props */

@@ -1,4 +1,5 @@
 /** The form that makes a session from an API key. The key leaves the page's memory with the request. */
+import { useAct } from '../act.js';
 import { Problem, request, signedIn } from '../api.js';
 import { maybe, t } from '../i18n.js';
 import { h, signal, useState } from '../preact.js';
@@ -13,23 +14,11 @@ export const refused = signal(/** @type {Error | undefined} */ (undefined));
 
 export function SignIn() {
   const [key, setKey] = useState('');
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState(refused.value);
+  const { busy, error, run } = useAct(async () => {
+    signedIn((await request('POST', '/v1/session', { body: { api_key: key.trim() }, anonymous: true })).data);
+  }, refused.value);
   const wrong = error instanceof Problem && error.kind === 'unknown_api_key' ? t('signIn.refused') : undefined;
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    const typed = key.trim();
-    if (typed === '') return;
-    setBusy(true);
-    setError(undefined);
-    try {
-      signedIn((await request('POST', '/v1/session', { body: { api_key: typed }, anonymous: true })).data);
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
-  return h('form', { class: 'stack', onSubmit: submit, 'data-sign-in': true },
+  return h('form', { class: 'stack', onSubmit: run, 'data-sign-in': true },
     insecure() && h(Notice, { tone: 'warn', title: t('signIn.insecure') }, t('signIn.insecure.text')),
     h('input', { class: 'hidden', type: 'text', name: 'username', autocomplete: 'username', value: 'api-key', readOnly: true, tabIndex: -1, 'aria-hidden': 'true' }),
     h(TextField, { label: t('signIn.key'), hint: t('signIn.hint'), wrong: wrong && `${wrong} ${maybe(`problem.${/** @type {Problem} */ (error).kind}.text`) ?? ''}`, type: 'password', name: 'password', autocomplete: 'current-password', spellcheck: false, autocapitalize: 'off', placeholder: 'sb_…', mono: true, required: true, value: key, onInput: setKey }),

@@ -1,4 +1,5 @@
 /** A new voice: a sample, uploaded or recorded here, and the consent of its person. */
+import { useAct } from '../act.js';
 import { request } from '../api.js';
 import { t } from '../i18n.js';
 import { duration, size } from '../i18n.js';
@@ -22,30 +23,23 @@ export function NewVoice({ onClose, added }) {
   const [statement, setStatement] = useState('');
   const [until, setUntil] = useState('');
   const [given, setGiven] = useState(false);
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
   const key = useRef(random());
   const tooLarge = sample && sample.size > MAX_BYTES;
-  const complete = sample && !tooLarge && name.trim() && by.trim() && statement.trim() && given;
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    if (!complete) return;
-    setBusy(true);
-    setError(undefined);
+  const { busy, error, run } = useAct(async () => {
     try {
       await request('POST', '/v1/voices', { body: sample, contentType: 'application/octet-stream', key: key.current, query: {
         name: name.trim(), consent_by: by.trim(), consent_statement: statement.trim(), provider: provider.trim(), languages: languages.split(/[\s,]+/).filter(Boolean).join(','),
         consent_expires_at: until && new Date(`${until}T23:59:59`).toISOString(),
       } });
-      added();
     } catch (failure) {
       key.current = random();
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
+      throw failure;
     }
-  };
+    added();
+  });
+  const complete = sample && !tooLarge && name.trim() && by.trim() && statement.trim() && given;
   return h(Dialog, { title: t('voices.add'), onClose, wide: true },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(Sample, { sample, setSample: (blob, file) => {
         setSample(blob);
         if (file && !name) setName(file.replace(/\.\w+$/, '').slice(0, 100));

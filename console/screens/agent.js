@@ -1,4 +1,5 @@
 /** Connecting an agent: the endpoint, a key for this client, the configuration to paste, a test. */
+import { useAct } from '../act.js';
 import { may, post } from '../api.js';
 import { Button, Card, Failure, Head, Notice, Text } from '../components/basic.js';
 import { CLIENTS, configuration } from '../components/clients.js';
@@ -59,23 +60,14 @@ function Reach({ scope, subject }) {
 
 /** @param {{name: string, made: boolean, setKey: (key: string) => void}} props */
 function ClientKey({ name, made, setKey }) {
-  const [busy, setBusy] = useState(false);
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
+  const { busy, error, run } = useAct(async () => {
+    setKey((await post('/v1/api-keys', { name: name, scopes: ['call', 'read'] })).api_key);
+  });
   if (made) return h(Notice, { tone: 'good', title: t('agent.key.made') }, t('agent.key.made.text'));
-  const make = async () => {
-    setBusy(true);
-    setError(undefined);
-    try {
-      setKey((await post('/v1/api-keys', { name: name, scopes: ['call', 'read'] })).api_key);
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-    }
-    setBusy(false);
-  };
   return h(Card, { title: t('agent.key') }, h('div', { class: 'stack' },
     h('p', { class: 'soft' }, t('agent.key.text')),
     h(Failure, { error }),
-    h('div', null, h(Button, { icon: 'keys', busy, disabled: !may('admin'), onClick: make }, t('agent.key.make', { name }))),
+    h('div', null, h(Button, { icon: 'keys', busy, disabled: !may('admin'), onClick: () => run() }, t('agent.key.make', { name }))),
     !may('admin') && h('p', { class: 'small soft' }, t('scope.missing', { scope: 'admin' }))));
 }
 

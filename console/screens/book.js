@@ -1,4 +1,5 @@
 /** One skills book: how far it is, what it answers, who uses it. */
+import { useAct } from '../act.js';
 import { get, may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Head, Id, Notice, Text, toast } from '../components/basic.js';
 import { Confirm } from '../components/dialog.js';
@@ -95,23 +96,13 @@ const line = (name, value) => h('div', { key: name }, h('dt', { class: 'soft' },
 function Question({ book: data }) {
   const [text, setText] = useState('');
   const [found, setFound] = useState(/** @type {{asked: string, chunks: import('../types.js').Schemas['ChunkMatch'][]} | undefined} */ (undefined));
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
   const searchable = data.state === 'ready' || data.chunks_indexed > 0;
-  const ask = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    try {
-      const { chunks } = await get(path`/v1/skills-books/${data.id}/search`, { q: text.trim(), limit: 5 });
-      setFound({ asked: text.trim(), chunks });
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-    }
-    setBusy(false);
-  };
+  const { busy, error, run } = useAct(async () => {
+    const { chunks } = await get(path`/v1/skills-books/${data.id}/search`, { q: text.trim(), limit: 5 });
+    setFound({ asked: text.trim(), chunks });
+  });
   return h(Card, { title: t('book.ask') }, h('div', { class: 'stack' },
-    h('form', { class: 'input-group', onSubmit: ask },
+    h('form', { class: 'input-group', onSubmit: run },
       h('input', { class: 'input', type: 'text', 'aria-label': t('book.ask.label'), placeholder: t('book.ask.label'), maxLength: 1_000, disabled: !searchable, value: text, onInput: (/** @type {any} */ event) => setText(event.target.value) }),
       h(Button, { kind: 'primary', type: 'submit', icon: 'search', busy, disabled: !searchable || text.trim() === '' }, t('book.ask.act'))),
     h(Failure, { error }),

@@ -1,4 +1,5 @@
 /** The token that a device signs in with. */
+import { useAct } from '../act.js';
 import { post } from '../api.js';
 import { Button, Failure } from '../components/basic.js';
 import { Dialog, Secret } from '../components/dialog.js';
@@ -12,22 +13,13 @@ const TTLS = [{ value: '3600', key: 'device.token.hour' }, { value: '86400', key
 export function NewToken({ device, onClose }) {
   const [ttl, setTtl] = useState('86400');
   const [token, setToken] = useState(/** @type {string | undefined} */ (undefined));
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
+  const { busy, error, run } = useAct(async () => {
+    setToken((await post('/v1/tokens', { subject: `device:${device}`, scopes: ['device'], ttl_s: Number(ttl) })).access_token);
+  });
   const named = t(/** @type {any} */ (TTLS.find((each) => each.value === ttl)?.key));
   if (token) return h(Secret, { title: `${t('device.token')}: ${device}`, secret: token, onClose });
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      setToken((await post('/v1/tokens', { subject: `device:${device}`, scopes: ['device'], ttl_s: Number(ttl) })).access_token);
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-    }
-    setBusy(false);
-  };
   return h(Dialog, { title: `${t('device.token')}: ${device}`, onClose },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h('p', { class: 'soft' }, t('device.token.text', { ttl: named })),
       h(SelectField, { label: t('device.token.ttl'), value: ttl, onChange: setTtl, options: TTLS.map(({ value, key }) => ({ value, label: t(/** @type {any} */ (key)) })) }),
       h(Failure, { error }),

@@ -1,4 +1,5 @@
 /** API keys and access tokens: what each may do, when it was used, and an end to it. */
+import { useAct } from '../act.js';
 import { may, path, post, remove, session } from '../api.js';
 import { Button, Card, Empty, Failure, Head, Id, Notice, Text, Time } from '../components/basic.js';
 import { Confirm, Dialog, Secret } from '../components/dialog.js';
@@ -88,27 +89,17 @@ function CreateKey({ onClose, created }) {
   const [prefix, setPrefix] = useState('');
   const [services, setServices] = useState('');
   const [lifetime, setLifetime] = useState(/** @type {typeof LIFETIMES[number]} */ ('never'));
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
+  const { busy, error, run } = useAct(async () => {
     const named = services.split(/[\s,]+/).filter(Boolean);
     const days = DAYS[lifetime];
-    try {
-      created(await post('/v1/api-keys', {
-        name: name.trim(), scopes,
-        ...(days > 0 && { expires_at: new Date(Date.now() + days * 86_400_000).toISOString() }),
-        ...(prefix.trim() && { device_prefix: prefix.trim() }), ...(named.length > 0 && { services: named }),
-      }));
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
+    created(await post('/v1/api-keys', {
+      name: name.trim(), scopes,
+      ...(days > 0 && { expires_at: new Date(Date.now() + days * 86_400_000).toISOString() }),
+      ...(prefix.trim() && { device_prefix: prefix.trim() }), ...(named.length > 0 && { services: named }),
+    }));
+  });
   return h(Dialog, { title: t('keyring.create'), onClose },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(TextField, { label: t('keyring.name'), hint: t('keyring.name.hint'), value: name, onInput: setName, maxLength: 100, autocomplete: 'off', required: true }),
       h('fieldset', { class: 'stack tight' }, h('legend', { class: 'label' }, t('keyring.scopes')),
         SCOPES.map((scope) => h(Check, { key: scope, checked: scopes.includes(scope), disabled: !may(scope), hint: t(`scope.${scope}`), onChange: (checked) => setScopes(SCOPES.filter((each) => (each === scope ? checked : scopes.includes(each)))) }, h('code', null, scope)))),

@@ -1,4 +1,5 @@
 /** What makes and changes memories. */
+import { useAct } from '../act.js';
 import { patch, path, post } from '../api.js';
 import { Button, Failure } from '../components/basic.js';
 import { Dialog } from '../components/dialog.js';
@@ -12,7 +13,7 @@ import { h, useState } from '../preact.js';
 const MAX_MEMORIES = 100;
 const DAY_MS = 86_400_000;
 
-/** Memories of a text: one a line, or JSON. What they do not say comes from `common`. @param {string} written @param {Common} common @returns {NewMemory[]} */
+/** Memories of a text: one a line, or JSON. What they leave out comes from `common`. @param {string} written @param {Common} common @returns {NewMemory[]} */
 export function parseMany(written, common) {
   const text = written.trim();
   if (!text.startsWith('[') && !text.startsWith('{')) {
@@ -87,25 +88,15 @@ export function AddMemories({ path: place, onClose, saved }) {
 export function EditMemory({ memory, onClose, saved }) {
   const [text, setText] = useState(memory.text);
   const [draft, setDraft] = useState({ subject: memory.subject ?? '', kind: memory.kind ?? '', importance: String(memory.importance), days: memory.expires_at ? 'keep' : '' });
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    try {
-      await patch(path`/v1/memories/${memory.id}`, {
-        text, subject: draft.subject.trim() || null, kind: draft.kind.trim() || null, importance: Number(draft.importance),
-        ...(draft.days !== 'keep' && { expires_at: draft.days ? endOf(draft.days) : null }),
-      }, memory.version ? { etag: `"${memory.version}"` } : {});
-      saved();
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
+  const { busy, error, run } = useAct(async () => {
+    await patch(path`/v1/memories/${memory.id}`, {
+      text, subject: draft.subject.trim() || null, kind: draft.kind.trim() || null, importance: Number(draft.importance),
+      ...(draft.days !== 'keep' && { expires_at: draft.days ? endOf(draft.days) : null }),
+    }, memory.version ? { etag: `"${memory.version}"` } : {});
+    saved();
+  });
   return h(Dialog, { title: t('memories.edit.title'), onClose, wide: true },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(Field, { label: t('memories.memory'), required: true, render: (attributes) => h('textarea', { ...attributes, class: 'textarea', maxLength: 65_536, value: text, onInput: (/** @type {any} */ event) => setText(event.target.value) }) }),
       h(Members, { draft, set: (change) => setDraft({ ...draft, ...change }), keepEnd: Boolean(memory.expires_at) }),
       h(Failure, { error }),

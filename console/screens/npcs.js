@@ -1,4 +1,5 @@
 /** The NPCs: who they are, what they come from, through which devices they speak. */
+import { useAct } from '../act.js';
 import { may, post, request } from '../api.js';
 import { Avatar } from '../character/controls.js';
 import { CardDrop } from '../character/card_drop.js';
@@ -79,24 +80,14 @@ export function NewNpc({ template: first, templates, onClose }) {
   const [template, setTemplate] = useState(first);
   const [name, setName] = useState('');
   const [devices, setDevices] = useState(/** @type {string[]} */ ([]));
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
-    try {
-      const made = await post('/v1/npcs', { ...(template && { template_id: template }), overrides: name.trim() ? { name: name.trim() } : {}, device_ids: devices });
-      onClose();
-      navigate(href(`/npcs/${made.id}`));
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
+  const { busy, error, run } = useAct(async () => {
+    const made = await post('/v1/npcs', { ...(template && { template_id: template }), overrides: name.trim() ? { name: name.trim() } : {}, device_ids: devices });
+    onClose();
+    navigate(href(`/npcs/${made.id}`));
+  });
   const chosen = templates.find((each) => each.id === template);
   return h(Dialog, { title: t('npcs.create'), onClose },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(SelectField, { label: t('npcs.template'), value: template, onChange: setTemplate, hint: t('npcs.template.hint'), options: [{ value: '', label: t('npc.own') }, ...templates.map((each) => ({ value: each.id, label: each.visibility === 'public' ? `${each.name} (${t('templates.public')})` : each.name }))] }),
       h(TextField, { label: t('character.name'), value: name, onInput: setName, maxLength: 100, optional: Boolean(template), required: !template, placeholder: chosen?.name, hint: template ? t('npcs.name.hint') : undefined }),
       h(DeviceChoice, { value: devices, set: setDevices, disabled: false }),

@@ -1,4 +1,5 @@
 /** One template: its settings, who uses it, and its way out as a character card. */
+import { useAct } from '../act.js';
 import { may, Problem, remove, session } from '../api.js';
 import { exportCard } from '../character/card_drop.js';
 import { Avatar } from '../character/controls.js';
@@ -86,23 +87,15 @@ function Header({ data, etag, back, users, writable }) {
 
 /** @param {{data: any, etag: string | undefined, users: any[] | undefined, onClose: () => void}} props */
 function DeleteTemplate({ data, etag, users, onClose }) {
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
+  const { busy, error, run } = useAct(async () => {
+    await remove(templatePath(data.id), { etag });
+    onClose();
+    navigate(href('/templates'));
+  });
   const used = error instanceof Problem && error.kind === 'template_in_use';
-  const run = async () => {
-    setBusy(true);
-    try {
-      await remove(templatePath(data.id), { etag });
-      onClose();
-      navigate(href('/templates'));
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
   return h(Dialog, { title: `${t('act.delete')}: ${data.name}`, onClose },
     h('p', { class: 'soft' }, t('template.delete.text')),
     h(Failure, { error }),
     (used || (users ?? []).length > 0) && h('div', { class: 'stack tight' }, h('h3', null, t('template.users')), users && users.length > 0 ? h(UserLinks, { users }) : h('p', { class: 'soft' }, t('template.users.others'))),
-    h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', busy, onClick: run }, t('act.delete'))));
+    h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', busy, onClick: () => run() }, t('act.delete'))));
 }

@@ -1,4 +1,5 @@
 /** The templates: characters that NPCs are made from, own and public ones, and cards to import. */
+import { useAct } from '../act.js';
 import { may, path, post } from '../api.js';
 import { CardDrop } from '../character/card_drop.js';
 import { Avatar } from '../character/controls.js';
@@ -66,20 +67,11 @@ function Templates({ query }) {
 function NewTemplate({ onClose, made }) {
   const [name, setName] = useState('');
   const [role, setRole] = useState('');
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      made(await post('/v1/templates', { name: name.trim(), ...(role.trim() && { persona: { role: role.trim() } }) }));
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
+  const { busy, error, run } = useAct(async () => {
+    made(await post('/v1/templates', { name: name.trim(), ...(role.trim() && { persona: { role: role.trim() } }) }));
+  });
   return h(Dialog, { title: t('templates.create'), onClose },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(TextField, { label: t('character.name'), value: name, onInput: setName, required: true, maxLength: 100 }),
       h(TextField, { label: t('character.persona.role'), hint: t('character.persona.role.hint'), value: role, onInput: setRole, optional: true, maxLength: 200 }),
       h(Failure, { error }),

@@ -1,4 +1,5 @@
 /** One webhook: its health, its deliveries, its secret. */
+import { useAct } from '../act.js';
 import { may, patch, path, post, remove, request } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Head, Id, Notice, Text, Time, toast } from '../components/basic.js';
 import { Snippets } from '../components/code.js';
@@ -116,20 +117,11 @@ function Edit({ webhook: data, etag, onClose, saved }) {
   const [address, setAddress] = useState(data.url);
   const [description, setDescription] = useState(data.description ?? '');
   const [events, setEvents] = useState(data.events);
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      await patch(path`/v1/webhooks/${data.id}`, { url: address.trim(), description: description.trim() || null, events }, { etag });
-      saved();
-    } catch (failure) {
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
-    }
-  };
-  return h(Dialog, { title: t('webhook.edit'), onClose }, h('form', { class: 'stack', onSubmit: submit },
+  const { busy, error, run } = useAct(async () => {
+    await patch(path`/v1/webhooks/${data.id}`, { url: address.trim(), description: description.trim() || null, events }, { etag });
+    saved();
+  });
+  return h(Dialog, { title: t('webhook.edit'), onClose }, h('form', { class: 'stack', onSubmit: run },
     h(TextField, { label: t('webhooks.url'), hint: t('webhooks.url.hint'), mono: true, value: address, onInput: setAddress, maxLength: 2_048, autocomplete: 'off', spellcheck: false, required: true }),
     h(TextField, { label: t('webhooks.description'), optional: true, value: description, onInput: setDescription, maxLength: 500, autocomplete: 'off' }),
     h(EventChoice, { value: events, onChange: setEvents }),

@@ -1,4 +1,5 @@
 /** Webhooks: where events are sent, and whether they arrive. */
+import { useAct } from '../act.js';
 import { may, post } from '../api.js';
 import { Button, Card, Empty, Failure, Head, Text, Time } from '../components/basic.js';
 import { Dialog, Secret } from '../components/dialog.js';
@@ -66,23 +67,17 @@ function NewWebhook({ onClose, added }) {
   const [address, setAddress] = useState('');
   const [description, setDescription] = useState('');
   const [events, setEvents] = useState(/** @type {EventName[]} */ (['device.online', 'device.offline']));
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  const [busy, setBusy] = useState(false);
   const key = useRef(random());
-  const submit = async (/** @type {Event} */ event) => {
-    event.preventDefault();
-    setBusy(true);
-    setError(undefined);
+  const { busy, error, run } = useAct(async () => {
     try {
       added(await post('/v1/webhooks', { url: address.trim(), events, ...(description.trim() && { description: description.trim() }) }, { key: key.current }));
     } catch (failure) {
       key.current = random();
-      setError(/** @type {Error} */ (failure));
-      setBusy(false);
+      throw failure;
     }
-  };
+  });
   return h(Dialog, { title: t('webhooks.add'), onClose },
-    h('form', { class: 'stack', onSubmit: submit },
+    h('form', { class: 'stack', onSubmit: run },
       h(TextField, { label: t('webhooks.url'), hint: t('webhooks.url.hint'), mono: true, value: address, onInput: setAddress, placeholder: 'https://example.com/switchboard', maxLength: 2_048, inputMode: 'url', autocomplete: 'off', spellcheck: false, required: true }),
       h(TextField, { label: t('webhooks.description'), optional: true, value: description, onInput: setDescription, maxLength: 500, autocomplete: 'off' }),
       h(EventChoice, { value: events, onChange: setEvents }),
