@@ -33,8 +33,8 @@ function updateLast(npc, change) {
   update(npc, (talk) => ({ ...talk, turns: talk.turns.map((turn, index) => (index === talk.turns.length - 1 ? change(turn) : turn)) }));
 }
 
-/** Says something, and follows the answer. @param {string} npc @param {string} text @param {string} subject */
-async function say(npc, text, subject) {
+/** Sends a message, and follows the answer. @param {string} npc @param {string} text @param {string} subject */
+async function sendMessage(npc, text, subject) {
   const stopping = new AbortController();
   running.set(npc, stopping);
   const { conversation } = talks.value[npc] ?? NONE;
@@ -82,11 +82,11 @@ export function TalkDrawer({ npc, onClose }) {
     return () => element?.close();
   }, []);
   useEffect(() => { if (end.current) end.current.scrollTop = end.current.scrollHeight; }, [turns]);
-  const submit = (/** @type {string} */ said) => {
-    const wanted = said.trim();
+  const submit = (/** @type {string} */ typed) => {
+    const wanted = typed.trim();
     if (wanted === '' || answering || !may('call')) return;
     setText('');
-    say(npc.id, wanted, subject.trim());
+    sendMessage(npc.id, wanted, subject.trim());
     box.current?.focus();
   };
   const name = npc.effective.name;

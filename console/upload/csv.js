@@ -13,7 +13,7 @@ export const csv = (head, rows) => [head, ...rows].map((row) => row.map(cell).jo
 
 /** Offers a text as a file. @param {string} name @param {string} text */
 export function download(name, text) {
-  // The mark tells spreadsheets that it is UTF-8.
+  // Spreadsheets read it as UTF-8 because of the mark.
   const url = URL.createObjectURL(new Blob(['\ufeff', text], { type: 'text/csv;charset=utf-8' }));
   const link = document.createElement('a');
   link.href = url;

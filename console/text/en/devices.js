@@ -36,7 +36,7 @@ export const devices = {
   'device.forget.text': 'What is stored about the device is deleted, its registration too. If it connects again it is known again.',
   'device.forgotten': '{id} is forgotten',
   'device.noServices': 'It has registered no services',
-  'device.noServices.text': 'After it has connected, a device sends one frame that says what it can do, such as this one:',
+  'device.noServices.text': 'After it has connected, a device sends one frame with its services, such as this one:',
 
   'service.description.none': 'The device gives no description.',
   'service.claims': 'As the device claims',
@@ -55,7 +55,7 @@ export const devices = {
   'service.mode.queued.text': 'The call waits until the device is connected, at most for this long.',
   'service.expires': 'Waits up to (minutes)',
   'service.timeoutMs': 'Time limit (ms)',
-  'service.timeoutMs.hint': 'Empty: as the service says, else 30 s.',
+  'service.timeoutMs.hint': 'Empty: that of the service, else 30 s.',
   'service.options': 'Time limit, idempotency',
   'service.key': 'Idempotency-Key',
   'service.key.hint': 'A repetition with this key returns the first answer. A new one is made for each call.',

@@ -24,7 +24,7 @@ export const installation = {
   'org.general': 'General',
   'org.name': 'Name',
   'org.locale': 'Language of messages',
-  'org.locale.hint': 'What the service itself tells users whose language is not known.',
+  'org.locale.hint': 'The language of messages to users whose own is not known.',
   'org.locale.none': 'English (default)',
   'org.npc': 'Default NPC',
   'org.npc.hint': 'Answers for devices without an NPC of their own.',

@@ -10,7 +10,7 @@ export const keys = {
   'keyring.create': 'New key',
   'keyring.create.act': 'Create',
   'keyring.name': 'Name',
-  'keyring.name.hint': 'Says who or what uses it. It is in the audit log of everything done with the key.',
+  'keyring.name.hint': 'Who or what uses it. It is in the audit log of everything done with the key.',
   'keyring.own': 'this session',
   'keyring.state': 'State',
   'keyring.valid': 'Valid',

@@ -33,10 +33,10 @@ export const memories = {
   'memories.one': 'One',
   'memories.many': 'Many at once',
   'memories.many.label': 'Memories',
-  'memories.many.hint': 'One a line, or a JSON array of texts or memories; at most 100, all or none. What is set below applies to those that do not say otherwise.',
+  'memories.many.hint': 'One a line, or a JSON array of texts or memories; at most 100, all or none. What is set below applies to those without a value of their own.',
   'memories.many.wrong': 'Memory {n} has no text.',
   'memories.many.limit': 'These are {n} memories; 100 at most can be added at once.',
   'memories.days': { one: 'in {n} day', other: 'in {n} days' },
-  'memories.days.policy': 'as the character’s settings say',
+  'memories.days.policy': 'as in the character’s settings',
   'memories.days.keep': 'as it is',
 };

@@ -2,7 +2,7 @@ export const overview = {
   'overview.title': 'Overview',
   'overview.online': { one: '{online} of {n} device is online', other: '{online} of {n} devices are online' },
   'overview.none': 'No device has dialled in yet',
-  'overview.none.text': 'A device connects by itself and says what it can do. Its services are yours to call a second later.',
+  'overview.none.text': 'A device connects by itself and registers its services. You can call them a second later.',
   'overview.connect': 'Connect a device',
   'overview.board': 'Devices by presence',
   'overview.board.more': { one: 'and {n} more', other: 'and {n} more' },

@@ -61,7 +61,7 @@ export const problems = {
   'result.raw': 'The whole result',
   'result.error': 'The device reports an error',
   'result.mismatch': 'The data does not fit the declared output',
-  'result.mismatch.text': 'The device has acted; what it answered is not what its schema says, or could not be checked.',
+  'result.mismatch.text': 'The device has acted; its answer does not match its schema, or could not be checked.',
   'result.link': 'Make it a link',
   'result.link.open': 'Open on {host}',
   'result.unshown': 'Data of the type {type} is not shown here.',

@@ -4,7 +4,7 @@ export const webhooks = {
   'webhooks.add': 'New webhook',
   'webhooks.add.act': 'Create',
   'webhooks.none': 'No webhooks yet',
-  'webhooks.none.text': 'Your server hears what happens as it happens, without asking.',
+  'webhooks.none.text': 'Your server receives events as they happen, without asking.',
   'webhooks.url': 'URL',
   'webhooks.url.hint': 'https, and reachable from this installation.',
   'webhooks.description': 'Description',
