@@ -54,10 +54,10 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
     let findings = Findings::new(options.keep.as_deref())?;
     let system = System::start(corner, findings.path(), "http://origin.invalid").await?;
     let org = system.org().await?;
-    // The fuzzer revokes every token that it finds in a list; this one is in none.
     let token = system
         .token(&org, "client:fuzzer", &["call", "read", "admin"])
         .await?;
+    let other = system.org().await?;
     let npc = system.npc(&org).await?;
     let mut failed = Vec::new();
     for (name, url) in [
@@ -88,6 +88,7 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
             .args(options.seed.map(|seed| format!("--seed={seed}")))
             .env("SWITCHBOARD_OPERATOR_KEY", system.operator_key())
             .env("SWITCHBOARD_NPC", &npc)
+            .env("SWITCHBOARD_OTHER_KEY", &other.key)
             .current_dir(findings.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);

@@ -7,16 +7,13 @@ use crate::problem::ProblemKind;
 /// Kinds of every route.
 pub(super) const ALWAYS: &[ProblemKind] = &[ProblemKind::Internal];
 
-/// Kinds of routes that authenticate their caller.
+/// Kinds of routes that authenticate their caller. Those of the operator verify other credentials too:
+/// only a caller that is known receives `operator_only`.
 pub(super) const AUTHENTICATED: &[ProblemKind] = &[
     ProblemKind::MissingCredentials,
     ProblemKind::CredentialsUnverifiable,
     ProblemKind::SessionExpired,
     ProblemKind::CrossSiteRequest,
-];
-
-/// Kinds of routes that accept a credential of an organisation.
-pub(super) const CREDENTIALS: &[ProblemKind] = &[
     ProblemKind::UnknownApiKey,
     ProblemKind::TokenMalformed,
     ProblemKind::TokenUnknownKey,
@@ -28,6 +25,10 @@ pub(super) const CREDENTIALS: &[ProblemKind] = &[
     ProblemKind::TokenLifetimeTooLong,
     ProblemKind::TokenIssuedInFuture,
     ProblemKind::OrgSuspended,
+];
+
+/// Kinds of routes that accept a credential of an organisation.
+pub(super) const CREDENTIALS: &[ProblemKind] = &[
     ProblemKind::InsufficientScope,
     ProblemKind::OrganisationRequired,
     ProblemKind::RateLimited,
