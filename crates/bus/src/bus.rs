@@ -55,7 +55,7 @@ const UNREADY_GRACE: Duration = Duration::from_secs(5);
 /// | directory | [`Bus::claim`], [`Bus::register`], [`Bus::find`] | `directory::lookup` |
 /// | turns | [`Bus::enqueue_turn`], [`Bus::claim_turns`] | `turns::queue` |
 /// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
-/// | quotas and languages | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::publish_quotas`] | `quotas` |
+/// | quotas and settings | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::journals_params`], [`Bus::publish_quotas`] | `quotas` |
 /// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
 /// | conversations | [`Bus::save_conversation`] | `conversations` |
 ///

@@ -1,9 +1,12 @@
-//! The quotas and languages of organisations, as the control plane publishes them to all nodes.
+//! The quotas and some settings of organisations, as the control plane publishes them to all nodes.
 //!
 //! A node polls them together with the token keys. While the bus is not reachable it continues with
 //! those that it has; before the first ones, nothing is limited.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::OrgId;
@@ -16,7 +19,7 @@ use crate::{
     transport::Message,
 };
 
-/// The quotas of all organisations, and their languages.
+/// The quotas of all organisations, and of their settings those that all nodes need.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaLimits {
     /// For organisations without one of their own.
@@ -26,6 +29,9 @@ pub struct QuotaLimits {
     /// The language of their users as BCP 47 tags, of organisations that name one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locales: Vec<(OrgId, String)>,
+    /// The organisations that want params and results in the journal of their calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub journal_params: Vec<OrgId>,
 }
 
 /// Stores the published quotas, and counts what they bound on the bus.
@@ -55,6 +61,7 @@ pub(crate) struct KnownQuotas {
     published: QuotaLimits,
     orgs: HashMap<OrgId, Limits>,
     locales: HashMap<OrgId, String>,
+    journal_params: HashSet<OrgId>,
 }
 
 impl From<QuotaLimits> for KnownQuotas {
@@ -62,6 +69,7 @@ impl From<QuotaLimits> for KnownQuotas {
         Self {
             orgs: published.orgs.iter().cloned().collect(),
             locales: published.locales.iter().cloned().collect(),
+            journal_params: published.journal_params.iter().copied().collect(),
             published,
         }
     }
@@ -120,6 +128,12 @@ impl Bus {
     pub fn org_locale<T>(&self, org: OrgId, read: impl FnOnce(&str) -> T) -> Option<T> {
         let quotas = self.0.quotas.load();
         quotas.locales.get(&org).map(|locale| read(locale))
+    }
+
+    /// Whether an organisation wants params and results in the journal of its calls.
+    #[must_use]
+    pub fn journals_params(&self, org: OrgId) -> bool {
+        self.0.quotas.load().journal_params.contains(&org)
     }
 
     /// What is published. `None` when nothing is, such as after the backend lost its data.

@@ -166,6 +166,10 @@ prefixed_id! {
     AuditEntryId, "aud_"
 }
 prefixed_id! {
+    /// An entry of the journal: a synchronous call that has ended.
+    JournalEntryId, "jrn_"
+}
+prefixed_id! {
     /// A conversation of a participant without a device.
     ConversationId, "conv_"
 }

@@ -30,6 +30,11 @@ pub use calls::{
     call_end_listener::CallEndListener,
     call_queues::{CallAttempt, CallClaim, ClaimedCall, Overdue, OverdueCalls},
     idempotent_calls::{CallKey, NewCall, ReservedCall, StoredOutcome},
+    journal::{CallJournal, EndedCall, MAX_JOURNALED_BYTES},
+    recent_calls::{
+        CallCaller, CallVia, CallerKind, JOURNAL_TTL, MAX_JOURNALED_CALLS, RecentCall,
+        RecentCallFilter,
+    },
     stored_calls::{
         CallCancellation, CallDispatch, CallEnd, CallFilter, CallInsert, CallMode, CallState,
         Expiry, InsertCallError, NewStoredCall, QueueLimits, RESULT_GRACE, StoredCall,

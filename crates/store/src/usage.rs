@@ -2,7 +2,7 @@
 //! Invariant: a batch is counted once.
 
 mod by;
-mod counter;
+pub(crate) mod counter;
 pub(crate) mod quotas;
 mod turns;
 
@@ -75,7 +75,7 @@ impl Writable for CountedCalls {
 }
 
 /// The beginning of the hour.
-fn hour(at: DateTime<Utc>) -> DateTime<Utc> {
+pub(crate) fn hour(at: DateTime<Utc>) -> DateTime<Utc> {
     let seconds = at.timestamp();
     DateTime::from_timestamp(seconds - seconds.rem_euclid(3_600), 0).unwrap_or(at)
 }

@@ -34,7 +34,7 @@ use switchboard_runtime::{
     rate_limit::{self, TokenBuckets},
     shutdown::Shutdown,
 };
-use switchboard_store::Store;
+use switchboard_store::{CallJournal, Store};
 use tracing::{debug, info};
 
 pub use config::Config;
@@ -105,6 +105,7 @@ struct Chat {
     quotas: Quotas,
     metrics: Metrics,
     usage: TurnUsage,
+    journal: CallJournal,
     turn_timeout: Duration,
     call_timeout: Duration,
     max_rounds: u32,
@@ -183,6 +184,7 @@ fn start_background(chat: &Arc<Chat>, shutdown: &Shutdown) {
     let sweep = move || {
         swept.caller_rates.sweep();
         swept.org_rates.sweep();
+        swept.journal.sweep();
     };
     shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
 }
@@ -201,14 +203,16 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         }
         None => info!("{RULE_RESPONDER}"),
     }
+    let metrics = Metrics::new(registry)?;
     let idle_timeout = Duration::from_secs(config.chat_conversation_rest_s);
     let buffers = usize::from(config.chat_turns) * MAX_BUFFER_BYTES;
     deps.budgets.reserve("chat_http_answers", buffers);
     deps.budgets.reserve("directory_cache", Bus::CACHED_BYTES);
     Ok(Chat {
         conversations: ConversationStore::new(deps.bus.clone(), idle_timeout),
-        metrics: Metrics::new(registry)?,
         usage: TurnUsage::new(registry)?,
+        journal: CallJournal::new(&deps.budgets, metrics.left_out.clone()),
+        metrics,
         bus: deps.bus,
         store: deps.store,
         providers,

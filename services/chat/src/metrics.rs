@@ -1,6 +1,6 @@
 //! Metrics of the chat service.
 
-use prometheus::{IntGauge, Registry};
+use prometheus::{IntCounter, IntGauge, Registry};
 use switchboard_runtime::{
     labels,
     metrics::{Counters, Group},
@@ -49,6 +49,8 @@ pub(crate) struct Metrics {
     pub(crate) rejected: Counters<RejectReason>,
     pub(crate) in_flight: IntGauge,
     pub(crate) recordings: Counters<RecordingEnd>,
+    /// Calls that are not in the journal.
+    pub(crate) left_out: IntCounter,
 }
 
 impl Metrics {
@@ -69,6 +71,10 @@ impl Metrics {
                 "recordings_total",
                 "Recordings of spoken messages, by their result",
                 "outcome",
+            )?,
+            left_out: group.counter(
+                "journal_left_out_total",
+                "Calls missing in the journal because there were too many at the same time",
             )?,
             in_flight: group.gauge("turns_under_way", "Turns in progress")?,
         })

@@ -119,7 +119,7 @@ fn counted(org: OrgId, usage: &Usage) -> CountedTurns {
     )
 }
 
-/// Writes the sums until the last turns of a drain have ended.
+/// Writes the sums and the journal until the last turns of a drain have ended.
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     let in_flight = || chat.metrics.in_flight.get() > 0;
     let usage = &chat.usage;
@@ -130,6 +130,9 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
         usage
             .calls
             .run(in_flight, chat.store.clone(), shutdown.clone()),
-        usage.by.run(in_flight, chat.store.clone(), shutdown),
+        usage
+            .by
+            .run(in_flight, chat.store.clone(), shutdown.clone()),
+        chat.journal.run(in_flight, chat.store.clone(), shutdown),
     );
 }

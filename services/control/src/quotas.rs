@@ -112,7 +112,7 @@ fn cost(text: &str) -> Result<f64, String> {
     limit.map(|_| cost).map_err(|reason| format!("it {reason}"))
 }
 
-/// The quotas of all organisations, with these defaults, and their languages.
+/// The quotas of all organisations, with these defaults, and the settings that all nodes need.
 ///
 /// # Errors
 /// [`StoreError`] if the query fails.
@@ -121,6 +121,7 @@ pub(crate) async fn load(store: &Store, defaults: &Limits) -> Result<QuotaLimits
         defaults: defaults.clone(),
         orgs: store.quotas().await?,
         locales: store.org_locales().await?,
+        journal_params: store.orgs_with_journal_params().await?,
     })
 }
 
@@ -145,7 +146,7 @@ impl Control {
         Ok(())
     }
 
-    /// Publishes the quotas and languages to all nodes. They are already stored, so a failure only delays them
+    /// Publishes the quotas and settings to all nodes. They are already stored, so a failure only delays them
     /// until the key publisher runs again; the request has succeeded.
     pub(crate) async fn publish_quotas(&self) {
         let quotas = match load(&self.store, &self.quota_defaults).await {

@@ -31,7 +31,7 @@ use switchboard_runtime::{
     response_budget::{ResponseBudget, hold_until_sent},
     shutdown::Shutdown,
 };
-use switchboard_store::{Store, StoreError};
+use switchboard_store::{CallJournal, Store, StoreError};
 use tokio::time::Instant;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -79,6 +79,7 @@ struct Gateway {
     /// Reads of registrations of connected devices.
     registration_reads: Budget,
     mcp: Mcp,
+    journal: CallJournal,
     async_calls: AsyncCalls,
     /// Calls whose callers read their progress.
     call_streams: Budget,
@@ -98,6 +99,7 @@ impl Gateway {
             authenticator: deps.authenticator,
             params_limit_bytes: config.params_limit_bytes,
             rate_limits: RateLimits::new(config, metrics.shed.clone()),
+            journal: CallJournal::new(&deps.budgets, metrics.left_out.clone()),
             metrics,
             responses: ResponseBudget::new(&deps.budgets),
             registration_reads: deps.budgets.slots(
@@ -151,12 +153,16 @@ fn start_background(gateway: &Arc<Gateway>, shutdown: &Shutdown) {
     calls::start_background(gateway, shutdown);
     shutdown.spawn(mcp::check_listeners(Arc::clone(gateway), shutdown.clone()));
     let owned = Arc::clone(gateway);
-    let sweep = move || owned.rate_limits.sweep();
+    let sweep = move || {
+        owned.rate_limits.sweep();
+        owned.journal.sweep();
+    };
     shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
     let (gateway, draining) = (Arc::clone(gateway), shutdown.clone());
     shutdown.spawn(async move {
         let store = gateway.store.clone();
-        gateway.metrics.write_usage(store, draining).await;
+        let journal = &gateway.journal;
+        gateway.metrics.write_calls(journal, store, draining).await;
     });
 }
 
@@ -185,6 +191,7 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(devices::disconnect))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::item::list))
+        .routes(routes!(calls::recent::list))
         .routes(routes!(calls::item::get, calls::item::cancel))
 }
 

@@ -14,7 +14,8 @@ use switchboard_runtime::{
     shutdown::Shutdown,
 };
 use switchboard_store::{
-    CountedCalls, OverdueCalls, Store, UsageByCounter, UsageCounter, UsageDimension, UsageSums,
+    CallJournal, CountedCalls, OverdueCalls, Store, UsageByCounter, UsageCounter, UsageDimension,
+    UsageSums,
 };
 
 /// The label `outcome` of `calls_total`.
@@ -81,6 +82,8 @@ pub(crate) struct Metrics {
     usage: UsageCounter<CountedCalls>,
     usage_by: UsageByCounter,
     usage_lost: IntCounter,
+    /// Synchronous calls that are not in the journal.
+    pub(crate) left_out: IntCounter,
 }
 
 impl Metrics {
@@ -91,6 +94,8 @@ impl Metrics {
         let shed = "Requests refused because of a limit, by limit";
         let lost = "Calls missing from the usage of their organisations because the buffer of \
                     unwritten sums was full";
+        let left_out = "Synchronous calls missing in the journal because there were too many at the \
+                        same time";
         Ok(Self {
             calls: group.counters("calls_total", "Calls by outcome", "outcome")?,
             seconds: group.latency("call_seconds", seconds, &SECONDS)?,
@@ -100,15 +105,24 @@ impl Metrics {
             usage: UsageCounter::default(),
             usage_by: UsageByCounter::default(),
             usage_lost: group.counter("usage_lost_total", lost)?,
+            left_out: group.counter("journal_left_out_total", left_out)?,
         })
     }
 
-    /// Writes the usage to the database until `shutdown` drains and no call is in flight.
-    pub(crate) async fn write_usage(&self, store: Store, shutdown: Shutdown) {
+    /// Writes the usage and the journal to the database until `shutdown` drains and no call is in
+    /// flight.
+    pub(crate) async fn write_calls(
+        &self,
+        journal: &CallJournal,
+        store: Store,
+        shutdown: Shutdown,
+    ) {
         let in_flight = || self.in_flight.get() > 0;
         tokio::join!(
             self.usage.run(in_flight, store.clone(), shutdown.clone()),
-            self.usage_by.run(in_flight, store, shutdown),
+            self.usage_by
+                .run(in_flight, store.clone(), shutdown.clone()),
+            journal.run(in_flight, store, shutdown),
         );
     }
 

@@ -199,6 +199,7 @@ async fn use_directory(caller: &Bus, edge: &TestEdge) -> (DeviceKey, Epoch) {
         defaults: Limits(BTreeMap::from([(Quota::TurnsPerDay, 100)])),
         orgs: vec![(org(), Limits(BTreeMap::from([(Quota::ApiKeys, 5)])))],
         locales: Vec::new(),
+        journal_params: Vec::new(),
     };
     caller.publish_quotas(&quotas).await.unwrap();
     let (lamp, gone) = (device("toy-1"), device("toy-2"));

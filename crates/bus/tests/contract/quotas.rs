@@ -43,6 +43,7 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         defaults: devices(default),
         orgs: own.map(|own| (org(), devices(own))).into_iter().collect(),
         locales: vec![(org(), "de".to_owned())],
+        journal_params: vec![org()],
     };
     control.publish_quotas(&quotas).await.unwrap();
     let expected = Some(own.unwrap_or(default)).filter(|limit| *limit > 0);
@@ -56,6 +57,8 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
             edge.org_locale(other, str::to_owned),
         );
         assert_eq!(locales, (Some("de".to_owned()), None));
+        let journals = (edge.journals_params(org()), edge.journals_params(other));
+        assert_eq!(journals, (true, false));
     }
     assert_eq!(control.published_quotas().await.unwrap(), Some(quotas));
 }

@@ -26,6 +26,8 @@ pub struct OrgSettings {
     pub recording_retention_days: i32,
     /// The language of its users as a BCP 47 tag, for messages of the service itself; at most 35 bytes.
     pub locale: Option<String>,
+    /// Whether the journal of its calls has their params and results.
+    pub journal_params: bool,
 }
 
 /// A stored organisation.
@@ -85,6 +87,7 @@ pub(crate) struct Row {
     pub(crate) record_speech: bool,
     pub(crate) recording_retention_days: i32,
     pub(crate) locale: Option<String>,
+    pub(crate) journal_params: bool,
     pub(crate) quotas: Json<Limits>,
 }
 
@@ -98,6 +101,7 @@ impl From<Row> for Org {
                 record_speech: row.record_speech,
                 recording_retention_days: row.recording_retention_days,
                 locale: row.locale,
+                journal_params: row.journal_params,
             },
             version: row.version,
             created_at: row.created_at,
@@ -141,7 +145,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale,
+                         record_speech, recording_retention_days, locale, journal_params,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE id = $1"#,
             id.uuid()
@@ -168,10 +172,11 @@ impl Store {
     ) -> Result<OrgWrite, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6, locale = $7
+            r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6, locale = $7,
+                               journal_params = $8
                WHERE id = $1 AND version = $2
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale,
+                         record_speech, recording_retention_days, locale, journal_params,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             version,
@@ -179,7 +184,8 @@ impl Store {
             settings.default_npc.map(NpcId::uuid),
             settings.record_speech,
             settings.recording_retention_days,
-            settings.locale
+            settings.locale,
+            settings.journal_params
         );
         match with_timeout(async {
             query
@@ -209,7 +215,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale,
+                         record_speech, recording_retention_days, locale, journal_params,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2"#,
             after.map(OrgId::uuid),
@@ -236,6 +242,17 @@ impl Store {
             .collect())
     }
 
+    /// The organisations that want params and results in the journal, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn orgs_with_journal_params(&self) -> Result<Vec<OrgId>, StoreError> {
+        let query = sqlx::query_scalar!("SELECT id FROM orgs WHERE journal_params ORDER BY id");
+        let ids =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        Ok(ids.into_iter().map(OrgId::from_uuid).collect())
+    }
+
     /// Suspends an organisation, or lifts its suspension; `None` if there is none with this id. A
     /// repetition changes nothing. It does not wait for requests of the organisation.
     ///
@@ -250,7 +267,7 @@ impl Store {
             Row,
             r#"UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale,
+                         record_speech, recording_retention_days, locale, journal_params,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             is_suspended

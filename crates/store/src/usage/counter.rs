@@ -1,4 +1,5 @@
-//! Sums that are collected in memory and written in batches.
+//! Sums that are collected in memory and written in batches, and the writer of these and of the
+//! journal.
 //! Invariant: the number of sums in memory is bounded.
 
 use std::{
@@ -22,10 +23,15 @@ const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// organisations with five outcomes.
 const MAX_WAITING: usize = 50_000;
 /// The maximum number of sums that one statement writes.
-pub(super) const MAX_BATCH: usize = 1_000;
+pub(crate) const MAX_BATCH: usize = 1_000;
 
-/// A sum that can be written.
+/// A sum, or an entry, that can be written.
 pub trait Writable: Send + Sync + Sized {
+    /// The interval of writes.
+    const FLUSH_INTERVAL: Duration = FLUSH_INTERVAL;
+    /// What is written, for logs.
+    const NAME: &'static str = "usage counts";
+
     /// Writes a batch; a repeated batch is ignored.
     fn write(
         store: &Store,
@@ -97,7 +103,7 @@ impl<T: Summable> UsageCounter<T> {
 
 /// Writes batches periodically until draining begins and no counted work is in flight, or until
 /// shutdown is forced.
-pub(super) async fn write_periodically<T: Writable>(
+pub(crate) async fn write_periodically<T: Writable>(
     take: impl Fn() -> Vec<T>,
     in_flight: impl Fn() -> bool,
     store: Store,
@@ -111,7 +117,7 @@ pub(super) async fn write_periodically<T: Writable>(
     };
     while !shutdown.is_draining() {
         tokio::select! {
-            () = tokio::time::sleep(FLUSH_INTERVAL) => {}
+            () = tokio::time::sleep(T::FLUSH_INTERVAL) => {}
             () = shutdown.draining() => {}
         }
         writer.write(&take).await;
@@ -123,7 +129,7 @@ pub(super) async fn write_periodically<T: Writable>(
         }
     }
     if !writer.write(&take).await {
-        tracing::warn!("remaining usage counts could not be written and are lost");
+        tracing::warn!("remaining {} could not be written and are lost", T::NAME);
     }
 }
 
@@ -151,7 +157,8 @@ impl<T: Writable> Writer<T> {
             if let Err(error) = written.await {
                 tracing::debug!(
                     error = error.report(),
-                    "usage counts could not be written; retrying"
+                    "{} could not be written; retrying",
+                    T::NAME
                 );
                 return false;
             }

@@ -7,10 +7,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
-    id::{CallId, NpcId},
+    id::{CallId, DeviceKey, JournalEntryId, NpcId},
     outcome::{Delivered, Outcome, Violation},
 };
 use switchboard_runtime::span;
+use switchboard_store::{CallCaller, CallVia, EndedCall};
 use switchboard_tools::text::{clean_to, clean_value};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -19,14 +20,14 @@ use uuid::Uuid;
 use crate::{
     Chat,
     answer::{rendering::CallEnd, tools::Callable},
-    usage::{TurnUsage, UsageOf},
+    usage::UsageOf,
 };
 
 /// Part of the answer's deadline reserved for the text after the call.
 const RESPONSE_GRACE: Duration = Duration::from_millis(500);
 /// Bytes of a result that a model receives. Protects its context.
 const MAX_RESULT_BYTES: usize = 8 * 1024;
-/// Outcome of calls that the bus did not accept, in the usage.
+/// Outcome of calls that the bus did not accept, in the usage and in the journal.
 const UNAVAILABLE: &str = "unavailable";
 /// Follows a result whose data is not known to match.
 const INVALID_DATA: &str =
@@ -93,47 +94,85 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
         gen_ai.tool.name = callable.service,
         gen_ai.tool.call.id = %call.id,
     );
-    let of = UsageOf {
-        org: callable.device.org,
-        device: Some(&callable.device.device),
-        npc,
-    };
-    let mut usage = CallUsage::start(&chat.usage, (of, callable.service));
+    let mut open = OpenCall::begin(chat, &callable, npc, &call);
     match chat.bus.call(call).instrument(span).await {
         Ok(answer) => {
-            usage.outcome = answer.outcome.as_str();
+            open.end(&answer);
             call_end(&answer)
         }
         Err(error) => {
-            usage.outcome = UNAVAILABLE;
+            (open.outcome, open.delivered) = (UNAVAILABLE, Delivered::No);
             not_accepted(&error)
         }
     }
 }
 
-/// A call in the usage of its organisation. Dropped before its end, it counts as cancelled.
-struct CallUsage<'a> {
-    usage: &'a TurnUsage,
-    of: (UsageOf<'a>, &'a str),
+/// A call in flight, which enters the usage and the journal of its organisation when it is dropped.
+/// Without an end it is cancelled.
+struct OpenCall<'a> {
+    chat: &'a Chat,
+    id: CallId,
+    device: &'a DeviceKey,
+    service: &'a str,
+    npc: Option<NpcId>,
+    params: Bytes,
     started_at: Instant,
     outcome: &'static str,
+    delivered: Delivered,
+    /// Empty if the device sent none.
+    result: Bytes,
 }
 
-impl<'a> CallUsage<'a> {
-    fn start(usage: &'a TurnUsage, of: (UsageOf<'a>, &'a str)) -> Self {
+impl<'a> OpenCall<'a> {
+    fn begin(chat: &'a Chat, callable: &Callable<'a>, npc: Option<NpcId>, call: &Call) -> Self {
         Self {
-            usage,
-            of,
+            chat,
+            id: call.id,
+            device: callable.device,
+            service: callable.service,
+            npc,
+            params: call.params.clone(),
             started_at: Instant::now(),
             outcome: Outcome::Cancelled.as_str(),
+            delivered: Outcome::Cancelled.delivered(),
+            result: Bytes::new(),
+        }
+    }
+
+    fn end(&mut self, answer: &Answer) {
+        self.outcome = answer.outcome.as_str();
+        self.delivered = answer.delivered;
+        if matches!(answer.outcome, Outcome::Succeeded | Outcome::Failed) {
+            self.result = answer.body.clone();
         }
     }
 }
 
-impl Drop for CallUsage<'_> {
+impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
-        let elapsed = self.started_at.elapsed();
-        self.usage.count_call(self.of, self.outcome, elapsed);
+        let (chat, elapsed) = (self.chat, self.started_at.elapsed());
+        let of = UsageOf {
+            org: self.device.org,
+            device: Some(&self.device.device),
+            npc: self.npc,
+        };
+        chat.usage
+            .count_call((of, self.service), self.outcome, elapsed);
+        let ended = EndedCall {
+            id: JournalEntryId::from_uuid(Uuid::now_v7()),
+            call: self.id,
+            device: self.device,
+            service: self.service,
+            via: CallVia::Chat,
+            caller: &self.npc.map_or(CallCaller::Assistant, CallCaller::Npc),
+            outcome: self.outcome,
+            delivered: self.delivered,
+            elapsed,
+            params: &self.params,
+            result: &self.result,
+        };
+        let keeps_params = chat.bus.journals_params(self.device.org);
+        chat.journal.record(&ended, keeps_params);
     }
 }
 

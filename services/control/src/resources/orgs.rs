@@ -88,6 +88,11 @@ pub(crate) struct OrgDocument {
     #[serde(default)]
     #[schema(example = "de")]
     locale: Option<String>,
+    /// Whether `GET /v1/calls/recent` has the params and results of calls, at most 4 KiB of each. False
+    /// deletes those that it has.
+    #[serde(default)]
+    #[schema(example = false)]
+    journal_params: bool,
 }
 
 /// Days until recordings are deleted where nothing is set.
@@ -134,6 +139,7 @@ impl From<Org> for OrgView {
                 record_speech: org.settings.record_speech,
                 recording_retention_days: org.settings.recording_retention_days,
                 locale: org.settings.locale,
+                journal_params: org.settings.journal_params,
             },
             version: org.version,
             created_at: org.created_at,
@@ -217,7 +223,8 @@ pub(crate) async fn update(
     match write.await? {
         OrgWrite::Written(org) => {
             tracing::info!(org.id = %org.id, org.version = org.version, "organisation updated");
-            if settings.locale != current.settings.locale {
+            let is_known = |of: &OrgSettings| (of.locale.clone(), of.journal_params);
+            if is_known(&settings) != is_known(&current.settings) {
                 control.publish_quotas().await;
             }
             Ok(org.into())
@@ -248,6 +255,7 @@ fn apply_patch(current: &Org, patch: Value) -> Result<OrgSettings, Problem> {
         record_speech: settings.record_speech,
         recording_retention_days: settings.recording_retention_days,
         locale: settings.locale,
+        journal_params: settings.journal_params,
     })
 }
 

@@ -291,6 +291,7 @@ impl KeyPublisher {
             );
         }
         self.purge_forgotten_devices().await;
+        self.purge_recent_calls().await;
         self.purge_recordings().await;
     }
 
@@ -300,6 +301,15 @@ impl KeyPublisher {
             tracing::warn!(
                 error = error.report(),
                 "the marks of forgotten devices cannot be deleted; retrying in an hour"
+            );
+        }
+    }
+
+    async fn purge_recent_calls(&self) {
+        if let Err(error) = self.store.purge_recent_calls().await {
+            tracing::warn!(
+                error = error.report(),
+                "old calls cannot be deleted from the journal; retrying in an hour"
             );
         }
     }

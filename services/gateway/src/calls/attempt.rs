@@ -9,10 +9,11 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
     token::Outside,
 };
+use switchboard_store::CallVia;
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
-use super::CallRequest;
+use super::{CallRequest, OpenCall, ended::CallOrigin};
 use crate::Gateway;
 
 /// Limits the lookup of an absent device, so that a slow database does not delay the answer.
@@ -26,6 +27,8 @@ pub(crate) struct Attempt {
     pub(crate) started: Instant,
     /// Lets the caller cancel the call with another request.
     pub(crate) cancel_key: Option<CancelKey>,
+    /// Of a synchronous call, for the journal.
+    pub(crate) origin: Option<CallOrigin>,
 }
 
 impl Attempt {
@@ -35,7 +38,7 @@ impl Attempt {
     /// # Errors
     /// What restricts the credential to other devices or services.
     pub(crate) fn new(
-        caller: &Caller,
+        (caller, via): (&Caller, CallVia),
         device: DeviceId,
         request: CallRequest,
         started: Instant,
@@ -50,6 +53,7 @@ impl Attempt {
             request,
             started,
             cancel_key: None,
+            origin: Some(CallOrigin::new(caller, via)),
         })
     }
 
@@ -58,7 +62,7 @@ impl Attempt {
         self.request.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Makes the call, counts it, and forwards the device's notifications while it runs.
+    /// Makes the call, counts it and records it in the journal, and forwards the device's notifications while it runs.
     ///
     /// # Errors
     /// If the bus did not accept the call. Nothing was sent.
@@ -67,18 +71,16 @@ impl Attempt {
         gateway: &Gateway,
         notifications: Option<mpsc::Sender<Notification>>,
     ) -> Result<Answer, BusError> {
-        let in_flight = gateway
-            .metrics
-            .begin_call(&self.device, &self.request.service);
+        let open = OpenCall::begin(gateway, self);
         let answer = match self.send(gateway, notifications).await {
             Ok(answer) => answer,
             Err(error) => {
-                in_flight.unavailable();
+                open.unavailable();
                 return Err(error);
             }
         };
         let answer = self.resolve_unknown_device(gateway, answer).await;
-        in_flight.complete(answer.outcome);
+        open.complete(&answer);
         Ok(answer)
     }
 
@@ -183,7 +185,8 @@ mod tests {
                 input: bytes::Bytes::new(),
                 timeout,
             };
-            let attempt = Attempt::new(&caller, device, request, Instant::now()).unwrap();
+            let attempt =
+                Attempt::new((&caller, CallVia::Rest), device, request, Instant::now()).unwrap();
             let answer = attempt.answer_for(error);
             let expected = expected.map(|outcome| (outcome, Delivered::No));
             let seen = answer.map(|answer| (answer.outcome, answer.delivered));

@@ -14,11 +14,12 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::problem::{Json, Path, Problem};
+use switchboard_store::CallVia;
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
 use super::{
-    Attempt, idempotency,
+    Attempt, OpenCall, idempotency,
     idempotency::IdempotencyKey,
     milliseconds,
     mode::Mode,
@@ -93,8 +94,8 @@ pub(crate) async fn create(
     if mode != Mode::Sync && accepted == Accepted::Stream {
         return Err(stream::not_acceptable());
     }
-    let attempt = Attempt::new(&caller, device, request, started);
-    let attempt =
+    let attempt = Attempt::new((&caller, CallVia::Rest), device, request, started);
+    let mut attempt =
         attempt.map_err(|outside| outside_key(&outside).with("delivered", Delivered::No))?;
     let key = IdempotencyKey::from_headers(&headers)?;
     if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
@@ -116,7 +117,10 @@ pub(crate) async fn create(
             let (_, response) = attempt.respond(&gateway, None).await?;
             Ok(response.into_response())
         }
-        (mode, key) => Box::pin(queue::accept(&gateway, attempt, &mode, key)).await,
+        (mode, key) => {
+            attempt.origin = None;
+            Box::pin(queue::accept(&gateway, attempt, &mode, key)).await
+        }
     }
 }
 
@@ -148,10 +152,7 @@ impl Attempt {
     }
 
     fn too_large(&self, gateway: &Gateway) -> CallResponse {
-        gateway
-            .metrics
-            .begin_call(&self.device, &self.request.service)
-            .too_large();
+        OpenCall::begin(gateway, self).too_large();
         let limit = gateway.params_limit_bytes;
         let sent = self.request.bytes();
         CallResponse::params_too_large(

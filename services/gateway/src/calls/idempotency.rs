@@ -25,7 +25,7 @@ use switchboard_store::{
 };
 use tokio::sync::mpsc;
 
-use super::{Attempt, mode::Mode, request::CallRequest, response::CallResponse};
+use super::{Attempt, OpenCall, mode::Mode, request::CallRequest, response::CallResponse};
 use crate::{Gateway, store_unavailable};
 
 /// How long a key is stored after its call.
@@ -246,10 +246,7 @@ async fn reserve(
     let timeout = RESERVE_TIMEOUT.min(attempt.time_left());
     let reserved = with_timeout(timeout, gateway.store.reserve_call(key, &call)).await;
     if let Err(error) = &reserved {
-        gateway
-            .metrics
-            .begin_call(&attempt.device, &attempt.request.service)
-            .unavailable();
+        OpenCall::begin(gateway, attempt).unavailable();
         if error.is_unavailable() {
             // The reservation may have been committed although the response was lost.
             release(gateway, attempt, key).await;

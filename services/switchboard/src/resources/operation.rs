@@ -1,5 +1,7 @@
 //! One operation of a resource: its route, its arguments, and what is done with the response.
 
+use super::Resource;
+
 /// A subcommand that is one request, or one list.
 pub(crate) struct Operation {
     /// The subcommand.
@@ -16,6 +18,8 @@ pub(crate) struct Operation {
     pub(crate) question: &'static str,
     /// Whether the element is a device that has to be connected: a shell proposes only those.
     pub(crate) needs_connection: bool,
+    /// What a list shows, if that is something else than the elements of the resource.
+    pub(crate) elements: Option<&'static Resource>,
     /// Arguments of examples, besides those that follow from the kind.
     pub(crate) examples: &'static [&'static str],
 }
@@ -99,6 +103,7 @@ impl Operation {
             body: Body::None,
             question: "",
             needs_connection: false,
+            elements: None,
             examples: &[],
         }
     }
@@ -158,6 +163,11 @@ impl Operation {
 
     pub(super) const fn of_connected_devices(mut self) -> Self {
         self.needs_connection = true;
+        self
+    }
+
+    pub(super) const fn of_elements(mut self, elements: &'static Resource) -> Self {
+        self.elements = Some(elements);
         self
     }
 

@@ -43,6 +43,7 @@ impl Operation {
         }
         match self.kind {
             Kind::List => {
+                let resource = self.elements.unwrap_or(resource);
                 let pages = Pages {
                     api: &api,
                     resource,

@@ -24,6 +24,7 @@ use serde_json::{Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError, CancelKey};
 use switchboard_protocol::outcome::{Delivered, Outcome};
 use switchboard_runtime::{http::received_at, rate_limit::RateLimited};
+use switchboard_store::CallVia;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +36,7 @@ use super::{
 };
 use crate::{
     Gateway,
-    calls::{Attempt, CallRequest},
+    calls::{Attempt, CallRequest, OpenCall},
     mcp::transport::{
         auth::ClientContext,
         binding::Binding,
@@ -131,7 +132,8 @@ pub(in crate::mcp) async fn prepare<'g>(
         input: elicitation::input(sealer, store, &call.binding(), input).await?,
         timeout: tool.timeout,
     };
-    let attempt = Attempt::new(&call.client.caller, device.device, request, call.started);
+    let caller = (&call.client.caller, CallVia::Mcp);
+    let attempt = Attempt::new(caller, device.device, request, call.started);
     let mut attempt = attempt.map_err(|outside| outside_key(&outside))?;
     let in_flight = match &call.session {
         Some(SessionRequest { cancel_key, id }) => {
@@ -326,10 +328,7 @@ pub(in crate::mcp) fn rate_limited(refused: RateLimited) -> ErrorData {
 fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
     let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
     (sent > limit).then(|| {
-        gateway
-            .metrics
-            .begin_call(&attempt.device, &attempt.request.service)
-            .too_large();
+        OpenCall::begin(gateway, attempt).too_large();
         let detail = format!("The arguments have {sent} bytes; the limit is {limit}.");
         result::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
     })

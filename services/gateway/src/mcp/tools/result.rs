@@ -357,6 +357,7 @@ mod tests {
             request,
             started: std::time::Instant::now(),
             cancel_key: None,
+            origin: None,
         }
     }
 

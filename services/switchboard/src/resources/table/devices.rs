@@ -98,7 +98,7 @@ pub(super) const ORDER: Param = Param::of(
 pub(crate) static CALLS: Resource = Resource {
     name: "calls",
     noun: "a call",
-    about: "Manages calls that were made with `switchboard call --async` or `--queued`",
+    about: "Shows the latest calls; manages calls that were made with `call --async` or `--queued`",
     path: "/v1/calls",
     member: "calls",
     id: "call_id",
@@ -127,6 +127,29 @@ pub(crate) static CALLS: Resource = Resource {
                 ORDER,
             ])
             .examples(&["", "--device-id toy-1 --state queued", "--watch"]),
+        Operation::list(
+            &["GET /v1/calls/recent"],
+            "Lists the latest synchronous calls, newest first",
+        )
+        .named("recent")
+        .of_elements(&RECENT_CALLS)
+        .params(&[
+            Param::text("device", "device", "ID", "Only calls of this device"),
+            Param::text("service", "service", "NAME", "Only calls of this service"),
+            Param::text(
+                "outcome",
+                "outcome",
+                "OUTCOME",
+                "Only calls with this outcome",
+            ),
+            Param::text(
+                "caller",
+                "caller",
+                "ID",
+                "Only calls of the API key, access token or NPC with this id",
+            ),
+        ])
+        .examples(&["--device toy-1 --outcome timed_out", "--watch"]),
         Operation::delete(
             &["DELETE /v1/calls/{id}"],
             "Cancels a call that has not ended",
@@ -136,6 +159,29 @@ pub(crate) static CALLS: Resource = Resource {
         .examples(&["ID", "ID --context production"]),
     ],
     custom: Some(Custom::of::<calls::Action>()),
+    ..Resource::NONE
+};
+
+/// The journal, which `calls recent` lists.
+static RECENT_CALLS: Resource = Resource {
+    name: "calls",
+    noun: "a call",
+    path: "/v1/calls/recent",
+    member: "items",
+    columns: &[
+        Column::new("ENDED", "ended_at"),
+        Column::new("DEVICE", "device_id"),
+        Column::new("SERVICE", "service"),
+        Column::new("OUTCOME", "outcome"),
+        Column::new("MS", "elapsed_ms"),
+        Column::new("VIA", "via"),
+        Column::new("CALLER", "caller.id"),
+        Column::wide("ID", "call_id"),
+        Column::wide("DELIVERED", "delivered"),
+        Column::wide("NAME", "caller.name"),
+        Column::wide("PARAMS", "params_bytes"),
+        Column::wide("RESULT", "result_bytes"),
+    ],
     ..Resource::NONE
 };
 

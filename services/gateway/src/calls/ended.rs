@@ -1,0 +1,114 @@
+//! The end of a call: it is counted, and a synchronous call enters the journal.
+//!
+//! Invariant: each call in flight ends here exactly once, whatever its caller does.
+
+use switchboard_bus::Answer;
+use switchboard_identity::{Caller, Credential};
+use switchboard_protocol::{
+    id::JournalEntryId,
+    outcome::{Delivered, Outcome},
+};
+use switchboard_store::{CallCaller, CallVia, EndedCall};
+use uuid::Uuid;
+
+use super::Attempt;
+use crate::{Gateway, metrics::InFlightCall};
+
+/// Where a synchronous call comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct CallOrigin {
+    via: CallVia,
+    caller: CallCaller,
+}
+
+impl CallOrigin {
+    pub(super) fn new(caller: &Caller, via: CallVia) -> Self {
+        let caller = match &caller.credential {
+            Credential::ApiKey(id) => CallCaller::Key(*id),
+            Credential::AccessToken { id, subject } => CallCaller::Token {
+                id: *id,
+                subject: subject.clone(),
+            },
+        };
+        Self { via, caller }
+    }
+}
+
+/// A call in flight. If dropped without an end, its caller disconnected: it is cancelled.
+pub(crate) struct OpenCall<'a> {
+    gateway: &'a Gateway,
+    attempt: &'a Attempt,
+    /// `None` after the end.
+    in_flight: Option<InFlightCall<'a>>,
+}
+
+impl<'a> OpenCall<'a> {
+    pub(crate) fn begin(gateway: &'a Gateway, attempt: &'a Attempt) -> Self {
+        let metrics = &gateway.metrics;
+        Self {
+            gateway,
+            attempt,
+            in_flight: Some(metrics.begin_call(&attempt.device, &attempt.request.service)),
+        }
+    }
+
+    pub(crate) fn complete(mut self, answer: &Answer) {
+        let outcome = answer.outcome;
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.complete(outcome);
+        }
+        let result: &[u8] = match outcome {
+            Outcome::Succeeded | Outcome::Failed => &answer.body,
+            _ => &[],
+        };
+        self.end(outcome.as_str(), answer.delivered, result);
+    }
+
+    /// Nothing was sent: the bus, or the database, did not accept the call.
+    pub(crate) fn unavailable(mut self) {
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.unavailable();
+        }
+        self.end("unavailable", Delivered::No, &[]);
+    }
+
+    /// The params exceed the limit.
+    pub(crate) fn too_large(mut self) {
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.too_large();
+        }
+        self.end(Outcome::Overloaded.as_str(), Delivered::No, &[]);
+    }
+
+    /// Asynchronous and queued calls have no origin: they are stored themselves.
+    fn end(&self, outcome: &'static str, delivered: Delivered, result: &[u8]) {
+        let Some(origin) = &self.attempt.origin else {
+            return;
+        };
+        let ended = EndedCall {
+            id: JournalEntryId::from_uuid(Uuid::now_v7()),
+            call: self.attempt.id,
+            device: &self.attempt.device,
+            service: &self.attempt.request.service,
+            via: origin.via,
+            caller: &origin.caller,
+            outcome,
+            delivered,
+            elapsed: self.attempt.started.elapsed(),
+            params: &self.attempt.request.params,
+            result,
+        };
+        let keeps_params = self.gateway.bus.journals_params(ended.device.org);
+        self.gateway.journal.record(&ended, keeps_params);
+    }
+}
+
+impl Drop for OpenCall<'_> {
+    fn drop(&mut self) {
+        // What is counted as cancelled when it is dropped.
+        if self.in_flight.take().is_some() {
+            let cancelled = Outcome::Cancelled;
+            self.end(cancelled.as_str(), cancelled.delivered(), &[]);
+        }
+    }
+}
