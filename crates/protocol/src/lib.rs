@@ -4,7 +4,8 @@
 //! A frame of a device passes through these modules in this order: [`frame`] finds its end,
 //! [`session`] checks that it may come now, [`message`] parses it, and [`schema`] measures and
 //! compiles the services that it registers. [`token`] authenticates the device, [`outcome`] is the
-//! result of a call, [`id`] has the identifiers, and [`locale`] the language tags.
+//! result of a call, [`id`] has the identifiers, [`label`] the labels of devices, and [`locale`] the
+//! language tags.
 //!
 //! Invariant: no socket, timer, thread or randomness; no indexing that can panic, no unchecked
 //! arithmetic.
@@ -23,6 +24,7 @@
 
 pub mod frame;
 pub mod id;
+pub mod label;
 pub mod locale;
 pub mod message;
 pub mod outcome;

@@ -53,6 +53,7 @@ pub use database::{
 pub use devices::{
     StoredDevice,
     device_events::{DeviceEvent, DeviceEventKind},
+    labels::{DeviceNotes, LabelCount},
 };
 pub use error::StoreError;
 pub use knowledge::{

@@ -9,6 +9,7 @@ use crate::{
         mode::MAX_QUEUE_TTL,
         request::{MAX_SERVICE_BYTES, MAX_TIMEOUT_MS},
     },
+    devices::labels::MAX_NOTE_CHARS,
     routes,
 };
 
@@ -77,6 +78,9 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
             json!({"examples": [{"format": "simple"}]}),
         ),
         ("NewCall", "/input", json!({"examples": [{}]})),
+        ("DevicePatch", "/note", json!({"maxLength": MAX_NOTE_CHARS})),
+        ("DeviceNotes", "/note", json!({"maxLength": MAX_NOTE_CHARS})),
+        ("Device", "/note", json!({"maxLength": MAX_NOTE_CHARS})),
         ("WaitMs", "", json!({"minimum": 0, "maximum": MAX_WAIT_MS})),
         ("CallResult", "/result", result.clone()),
         ("StoredCall", "/result", result.clone()),

@@ -4,6 +4,7 @@
 
 pub(crate) mod counts;
 mod device;
+pub(crate) mod labels;
 pub(crate) mod list;
 mod merge;
 mod page;
@@ -15,7 +16,7 @@ use axum::{extract::State, http::StatusCode};
 use switchboard_bus::BusError;
 use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::problem::{Path, Problem, ProblemKind};
-use switchboard_store::StoreError;
+use switchboard_store::{DeviceNotes, StoreError};
 
 use crate::{
     Gateway,
@@ -41,12 +42,14 @@ pub(crate) async fn get(
     Path(id): Path<DeviceId>,
 ) -> Result<axum::Json<DeviceView>, Problem> {
     let key = caller.device(id)?;
-    let (live, stored) = tokio::join!(
+    let (live, stored, notes) = tokio::join!(
         gateway.bus.find(&key),
-        gateway.store.device(key.org, &key.device)
+        gateway.store.device(key.org, &key.device),
+        gateway.store.device_notes(key.org, &key.device),
     );
+    let stored = stored.and_then(|stored| Ok((stored, notes?)));
     let live = live.map_err(|error| bus_unavailable(&error))?;
-    let stored = match (stored, &live) {
+    let (stored, notes) = match (stored, &live) {
         (Ok(stored), _) => stored,
         (Err(error), None) => return Err(device_unavailable(&error)),
         (Err(error), Some(_)) => {
@@ -54,7 +57,7 @@ pub(crate) async fn get(
                 error = error.report(),
                 "a connected device could not be read from the database; its stored state is omitted"
             );
-            None
+            (None, DeviceNotes::default())
         }
     };
     if live.is_none() && stored.is_none() {
@@ -68,10 +71,11 @@ pub(crate) async fn get(
     let services = ServicesCache::new(&gateway, &caller).get(&entry).await;
     let services = services.map_err(|error| device_unavailable(&error))?;
     let registered = Registered::Services(services);
-    Ok(axum::Json(DeviceView::new(entry, registered)))
+    Ok(axum::Json(DeviceView::of_one(entry, notes, registered)))
 }
 
-/// Forgets a device that is not connected: deletes what is stored of it, and its services.
+/// Forgets a device that is not connected: deletes what is stored of it, its services, its labels
+/// and its note.
 ///
 /// Its calls, tokens and NPC stay. A device that connects again is known again; to keep it away, revoke
 /// its access tokens.
@@ -88,6 +92,7 @@ pub(crate) async fn forget(
     Path(id): Path<DeviceId>,
 ) -> Result<StatusCode, Problem> {
     let key = caller.device(id)?;
+    let store = gateway.store.with_actor(&caller.credential.caller_name());
     // Read first: a connection that begins after the lookup has a newer epoch, and keeps its device.
     let stored = gateway.store.device(key.org, &key.device).await;
     let stored = stored.map_err(|error| not_forgotten(&error))?;
@@ -96,8 +101,7 @@ pub(crate) async fn forget(
         return Err(online(&key.device));
     }
     let stored = stored.ok_or_else(|| unknown(&key.device))?;
-    let forgotten = gateway
-        .store
+    let forgotten = store
         .forget_device(key.org, &key.device, stored.epoch)
         .await;
     if forgotten.map_err(|error| not_forgotten(&error))? {

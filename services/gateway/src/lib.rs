@@ -187,7 +187,12 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
         .routes(routes!(devices::list::list))
         .routes(routes!(devices::counts::get))
-        .routes(routes!(devices::get, devices::forget))
+        .routes(routes!(
+            devices::get,
+            devices::labels::patch,
+            devices::forget
+        ))
+        .routes(routes!(devices::labels::list))
         .routes(routes!(devices::disconnect))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::item::list))

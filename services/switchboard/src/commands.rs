@@ -8,6 +8,7 @@ pub(crate) mod contexts;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod device;
+pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod edge;
 pub(crate) mod gateway;

@@ -16,6 +16,7 @@ const GROUPS: [(&str, &[&str]); 3] = [
         "The API",
         &[
             "devices",
+            "labels",
             "calls",
             "npcs",
             "templates",

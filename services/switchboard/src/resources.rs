@@ -228,7 +228,8 @@ mod tests {
     use crate::cli;
 
     /// The operations of the API that commands with code of their own use.
-    const OTHERS: [(&str, &str); 13] = [
+    const OTHERS: [(&str, &str); 14] = [
+        ("devices label", "PATCH /v1/devices/{id}"),
         ("call", "POST /v1/devices/{id}/calls"),
         ("calls show", "GET /v1/calls/{id}"),
         ("token", "POST /v1/tokens"),

@@ -2,7 +2,7 @@
 //! purges them.
 
 use chrono::{DateTime, Utc};
-use switchboard_protocol::id::{AuditEntryId, OrgId};
+use switchboard_protocol::id::{AuditEntryId, DeviceId, OrgId};
 use switchboard_runtime::paging::Order;
 use uuid::Uuid;
 
@@ -27,6 +27,8 @@ pub struct AuditEntry {
     pub resource: String,
     /// The id of the resource, which may have been deleted.
     pub resource_id: Uuid,
+    /// The id of the resource if it is a device, whose ids are not UUIDs.
+    pub device_id: Option<String>,
     /// The names of the changed fields.
     pub changed: Vec<String>,
 }
@@ -42,6 +44,8 @@ pub struct AuditFilter {
     pub resource: Option<String>,
     /// This resource.
     pub resource_id: Option<Uuid>,
+    /// This device.
+    pub device_id: Option<DeviceId>,
     /// From this time on.
     pub since: Option<DateTime<Utc>>,
     /// Before this time.
@@ -55,6 +59,7 @@ struct Row {
     action: String,
     resource: String,
     resource_id: Uuid,
+    device_id: Option<String>,
     changed: Vec<String>,
 }
 
@@ -67,6 +72,7 @@ impl From<Row> for AuditEntry {
             action: row.action,
             resource: row.resource,
             resource_id: row.resource_id,
+            device_id: row.device_id,
             changed: row.changed,
         }
     }
@@ -80,13 +86,14 @@ macro_rules! entries {
     ) => {
         sqlx::query_as!(
             Row,
-            "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
+            "SELECT id, at, actor, action, resource, resource_id, device_id, changed FROM audit_log
              WHERE org_id IS NOT DISTINCT FROM $1 AND id "
                 + $follows
                 + " $2 AND ($3::text IS NULL OR actor = $3)
                     AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
                     AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
-                    AND ($8::timestamptz IS NULL OR at < $8) AND ($9::timestamptz IS NULL OR at < $9) "
+                    AND ($8::timestamptz IS NULL OR at < $8) AND ($9::timestamptz IS NULL OR at < $9)
+                    AND ($10::text IS NULL OR device_id = $10) "
                 + $order,
             $owner.column(),
             $after,
@@ -97,6 +104,7 @@ macro_rules! entries {
             $filter.since,
             $filter.until,
             $pending_since,
+            $filter.device_id.as_ref().map(DeviceId::as_str),
             i64::from($limit)
         )
     };
@@ -130,7 +138,7 @@ impl Store {
                 let after = after.map_or(Uuid::max(), AuditEntryId::uuid);
                 let query = entries!(
                     "<",
-                    "ORDER BY id DESC LIMIT $10",
+                    "ORDER BY id DESC LIMIT $11",
                     owner,
                     after,
                     filter,
@@ -147,7 +155,7 @@ impl Store {
             let after = after.map_or(Uuid::nil(), AuditEntryId::uuid);
             let query = entries!(
                 ">",
-                "ORDER BY id LIMIT $10",
+                "ORDER BY id LIMIT $11",
                 owner,
                 after,
                 filter,

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use switchboard_protocol::id::{
-    ApiKeyId, AuditEntryId, MemoryId, NpcId, OrgId, PictureId, RecordingId, SkillsBookId,
+    ApiKeyId, AuditEntryId, DeviceId, MemoryId, NpcId, OrgId, PictureId, RecordingId, SkillsBookId,
     TemplateId, TokenId, VoiceId, WebhookId,
 };
 use switchboard_runtime::{
@@ -67,6 +67,7 @@ pub(crate) enum AuditedResource {
     Voice,
     Webhook,
     Recording,
+    Device,
 }
 
 /// An entry of the audit log: one change of one resource.
@@ -129,7 +130,7 @@ pub(crate) struct ListParams {
     resource: Option<AuditedResource>,
     /// Only changes of the resource with this id.
     #[param(
-        pattern = "^(org|key|tok|tpl|npc|mem|pic|skb|voice|whk|rec)_[0-9a-f]{32}$",
+        pattern = "^[A-Za-z0-9._:-]{1,64}$",
         example = "tpl_01a1fdc1e83670f68020c071fd533605"
     )]
     resource_id: Option<String>,
@@ -165,15 +166,16 @@ pub(crate) async fn list(
     }
     let list = List::new("/v1/audit-log", owner).ordered(params.order);
     let after = list.position(params.cursor)?;
+    let (resource_id, device_id) = match params.resource_id.as_deref() {
+        Some(id) => parse_resource_id(id)?,
+        None => (None, None),
+    };
     let filter = AuditFilter {
         actor: params.actor,
         action: params.action.map(stored_name),
         resource: params.resource.map(stored_name),
-        resource_id: params
-            .resource_id
-            .as_deref()
-            .map(parse_resource_id)
-            .transpose()?,
+        resource_id,
+        device_id,
         since: params.since,
         until: params.until,
     };
@@ -197,12 +199,12 @@ fn stored_name(value: impl Serialize) -> String {
     name.as_str().unwrap_or_default().to_owned()
 }
 
-/// The UUID of the id of any audited resource.
-fn parse_resource_id(id: &str) -> Result<Uuid, Problem> {
+/// The UUID of the id of any audited resource, or the id of a device.
+fn parse_resource_id(id: &str) -> Result<(Option<Uuid>, Option<DeviceId>), Problem> {
     fn parse<Id: FromStr>(id: &str, uuid: fn(Id) -> Uuid) -> Option<Uuid> {
         id.parse().ok().map(uuid)
     }
-    parse(id, TemplateId::uuid)
+    let uuid = parse(id, TemplateId::uuid)
         .or_else(|| parse(id, NpcId::uuid))
         .or_else(|| parse(id, MemoryId::uuid))
         .or_else(|| parse(id, PictureId::uuid))
@@ -212,16 +214,21 @@ fn parse_resource_id(id: &str) -> Result<Uuid, Problem> {
         .or_else(|| parse(id, RecordingId::uuid))
         .or_else(|| parse(id, TokenId::uuid))
         .or_else(|| parse(id, ApiKeyId::uuid))
-        .or_else(|| parse(id, OrgId::uuid))
-        .ok_or_else(|| {
-            Problem::invalid_query("`resource_id` is not the id of an audited resource".to_owned())
-        })
+        .or_else(|| parse(id, OrgId::uuid));
+    if uuid.is_some() {
+        return Ok((uuid, None));
+    }
+    let device = id.parse().map_err(|_| {
+        Problem::invalid_query("`resource_id` is not the id of an audited resource".to_owned())
+    })?;
+    Ok((None, Some(device)))
 }
 
 impl From<AuditEntry> for AuditEntryView {
     fn from(entry: AuditEntry) -> Self {
         let uuid = entry.resource_id;
         let resource_id = match entry.resource.as_str() {
+            "device" => entry.device_id.unwrap_or_default(),
             "org" => OrgId::from_uuid(uuid).to_string(),
             "api_key" => ApiKeyId::from_uuid(uuid).to_string(),
             "token" => TokenId::from_uuid(uuid).to_string(),

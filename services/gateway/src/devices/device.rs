@@ -5,7 +5,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
-use switchboard_protocol::id::DeviceId;
+use switchboard_protocol::{id::DeviceId, label::DeviceLabel};
+use switchboard_store::DeviceNotes;
 use utoipa::ToSchema;
 
 use super::merge::DeviceEntry;
@@ -31,6 +32,13 @@ pub(crate) struct DeviceView {
     /// Why the last connection ended; null while the device is connected.
     #[schema(max_length = 64, example = "idle_timeout")]
     left_reason: Option<String>,
+    /// The labels of the device in byte order; of a connected device without those that cannot be read.
+    #[schema(max_items = 16, value_type = Vec<DeviceLabel>)]
+    labels: Vec<String>,
+    /// A text for people; null if there is none. Omitted in lists.
+    #[schema(value_type = Option<String>, required = false, example = "Left shelf, needs a new battery")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<Option<String>>,
     /// The services that the device registered, byte for byte. Omitted by `services=names` and
     /// `services=none`.
     #[schema(value_type = Object, required = false)]
@@ -53,7 +61,7 @@ pub(super) enum Registered {
 }
 
 impl DeviceView {
-    pub(super) fn new(entry: DeviceEntry, registered: Registered) -> Self {
+    pub(super) fn new(entry: DeviceEntry, labels: Vec<String>, registered: Registered) -> Self {
         let (services, service_names) = match registered {
             Registered::Services(services) => (Some(services), None),
             Registered::Names(names) => (None, Some(names)),
@@ -75,8 +83,19 @@ impl DeviceView {
             node: live.map(|presence| presence.node.as_str().to_owned()),
             // The database lags behind a connection that has just begun.
             last_seen: last_seen.max(since),
+            labels,
+            note: None,
             services,
             service_names,
+        }
+    }
+
+    /// The view of a single device.
+    pub(super) fn of_one(entry: DeviceEntry, notes: DeviceNotes, registered: Registered) -> Self {
+        let note = Some(notes.note).filter(|note| !note.is_empty());
+        Self {
+            note: Some(note),
+            ..Self::new(entry, notes.labels, registered)
         }
     }
 }

@@ -3,24 +3,28 @@
 //! IDs and connected devices are filtered where they are stored. For other filters, a request reads a
 //! bounded number of devices: its page may be short, even empty, with a cursor.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
 };
 use serde::{Deserialize, Serialize};
-use switchboard_protocol::id::{DeviceId, DeviceRange};
+use switchboard_protocol::{
+    id::{DeviceId, DeviceRange},
+    label::DeviceLabel,
+};
 use switchboard_runtime::{
     budget::Owner,
     paging::{self, Cursor, JsonElements, Limit, List},
-    problem::{Problem, Query},
+    problem::Problem,
     response_budget::{PageCharge, hold_until_sent},
 };
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
     device::{DeviceView, Registered},
+    labels::{LabelledQuery, Labels},
     merge::{DeviceEntry, DevicePage},
     page::{self, Reach, Unavailable, only_connected},
     services::ServicesCache,
@@ -63,6 +67,10 @@ pub(crate) struct ListQuery {
     /// Only devices that registered a service of this name.
     #[param(max_length = 256, example = "wave")]
     service: Option<String>,
+    /// Only devices that have this label; repeated: that have all of them.
+    #[param(value_type = Vec<DeviceLabel>, required = false, max_items = 16)]
+    #[serde(default)]
+    label: Labels,
     /// What the page has of the services of each device.
     #[param(inline, required = false, example = "names")]
     #[serde(default)]
@@ -85,7 +93,7 @@ pub(crate) struct DeviceList {
     /// `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
     /// True if devices may be missing: the database is unavailable, so that only connected devices are
-    /// listed, or services could not be read that a filter needs. Omitted otherwise.
+    /// listed without labels, or services could not be read that a filter needs. Omitted otherwise.
     #[schema(required = false, example = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
@@ -93,8 +101,8 @@ pub(crate) struct DeviceList {
 
 /// Lists the devices of the organisation, connected or not.
 ///
-/// A page also ends at 4 MiB, with at least one device. With `service` or `online=false` a request
-/// looks at 1,000 devices at most: a page may have fewer elements than `limit`, or none, and a
+/// A page also ends at 4 MiB, with at least one device. With `service`, `label` or `online=false` a
+/// request looks at 1,000 devices at most: a page may have fewer elements than `limit`, or none, and a
 /// `next_cursor`.
 #[utoipa::path(
     get, path = "/v1/devices", tag = "Devices", operation_id = "listDevices",
@@ -106,7 +114,7 @@ pub(crate) struct DeviceList {
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     RequireRead(caller): RequireRead,
-    Query(mut query): Query<ListQuery>,
+    LabelledQuery(mut query): LabelledQuery<ListQuery>,
 ) -> Result<Response, Problem> {
     let limit = Limit::new(query.limit)?;
     let service = query.service.as_ref();
@@ -167,7 +175,9 @@ impl PageBuilder<'_> {
     /// Adds devices until the page is full, or the request has read as many as it may. Returns whether
     /// others follow.
     async fn fill(&mut self, limit: Limit) -> Result<bool, Problem> {
-        let is_filtered = self.query.service.is_some() || self.query.online == Some(false);
+        let is_filtered = self.query.service.is_some()
+            || self.query.online == Some(false)
+            || !self.query.label.0.is_empty();
         let mut scanned = 0;
         loop {
             let batch = if is_filtered { SCAN_LIMIT } else { limit };
@@ -199,6 +209,15 @@ impl PageBuilder<'_> {
         let Some(reach) = Reach::within(caller, range) else {
             return Ok(DevicePage::default());
         };
+        let labels = &self.query.label.0;
+        if !labels.is_empty() {
+            let page = page::labelled(gateway, reach, labels, limit).await;
+            let mut page = page.map_err(|error| unavailable(&error))?;
+            if let Some(online) = self.query.online {
+                page.entries.retain(|entry| entry.live.is_some() == online);
+            }
+            return Ok(page);
+        }
         let page = match self.query.online {
             None => page::page(gateway, reach, limit).await,
             Some(true) => page::connected(gateway, reach, limit).await,
@@ -227,14 +246,19 @@ impl PageBuilder<'_> {
             only_connected(&error);
         }
         self.charge.hold(self.services.bytes())?;
+        let mut labels = self.labels(&page).await;
         for entry in page.entries {
             if self.count == limit.count() {
                 return Ok(true);
             }
             let id = entry.id.clone();
+            let labels = labels.remove(&id).unwrap_or_default();
             if let Some(registered) = self.registered(&entry).await {
                 self.charge.hold(self.services.bytes())?;
-                if !self.devices.push(&DeviceView::new(entry, registered)) {
+                if !self
+                    .devices
+                    .push(&DeviceView::new(entry, labels, registered))
+                {
                     return Ok(true);
                 }
                 self.count += 1;
@@ -243,6 +267,24 @@ impl PageBuilder<'_> {
             self.last = Some(id);
         }
         Ok(false)
+    }
+
+    async fn labels(&mut self, page: &DevicePage) -> HashMap<DeviceId, Vec<String>> {
+        if page.incomplete {
+            return HashMap::new();
+        }
+        let ids = page.entries.iter().map(|entry| entry.id.to_string());
+        let ids: Vec<String> = ids.collect();
+        let org = self.services.caller().org;
+        let labels = self.gateway.store.labels_of_devices(org, &ids).await;
+        labels.unwrap_or_else(|error| {
+            self.incomplete = true;
+            tracing::warn!(
+                error = error.report(),
+                "labels of devices could not be read; they are omitted"
+            );
+            HashMap::new()
+        })
     }
 
     /// What the page shows of the services of a device; `None` if the device is not listed.
@@ -282,8 +324,8 @@ fn unavailable(error: &Unavailable) -> Problem {
         Unavailable::Bus(error) => bus_unavailable(error),
         Unavailable::Store(error) => store_unavailable(
             error,
-            "devices that are not connected could not be listed",
-            "Devices that are not connected cannot be listed at the moment; a retry is safe.",
+            "stored devices could not be listed",
+            "These devices cannot be listed at the moment; a retry is safe.",
         ),
     }
 }

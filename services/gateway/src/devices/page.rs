@@ -7,7 +7,10 @@ use std::collections::HashMap;
 
 use switchboard_bus::BusError;
 use switchboard_identity::Caller;
-use switchboard_protocol::id::{DeviceId, DeviceRange, OrgId};
+use switchboard_protocol::{
+    id::{DeviceId, DeviceRange, OrgId},
+    label::DeviceLabel,
+};
 use switchboard_runtime::paging::Limit;
 use switchboard_store::{StoreError, StoredDevice};
 
@@ -17,8 +20,8 @@ use crate::Gateway;
 /// Devices of an organisation that a caller reaches, in byte order of their IDs.
 #[derive(Clone, Copy)]
 pub(crate) struct Reach<'a> {
-    pub(super) org: OrgId,
-    pub(super) range: DeviceRange<'a>,
+    pub(crate) org: OrgId,
+    pub(crate) range: DeviceRange<'a>,
 }
 
 impl<'a> Reach<'a> {
@@ -100,8 +103,7 @@ pub(super) async fn connected(
         );
         Vec::new()
     });
-    let stored = stored.into_iter().map(|device| (device.id.clone(), device));
-    let mut stored: HashMap<DeviceId, StoredDevice> = stored.collect();
+    let mut stored = by_id(stored);
     let entries = live.into_iter().map(|(id, presence)| DeviceEntry {
         stored: stored.remove(&id),
         live: Some(presence),
@@ -154,6 +156,49 @@ pub(super) async fn disconnected(
         more,
         incomplete: false,
     })
+}
+
+/// The devices of a range that have all of these labels, connected or stored: of the next `limit` ones that
+/// were labelled, so there may be fewer.
+///
+/// # Errors
+/// When the database, or the directory of connected devices, is unavailable.
+pub(super) async fn labelled(
+    gateway: &Gateway,
+    Reach { org, range }: Reach<'_>,
+    labels: &[DeviceLabel],
+    limit: Limit,
+) -> Result<DevicePage, Unavailable> {
+    let store = &gateway.store;
+    let ids = store.labelled_devices(org, range, labels, limit.fetch_count());
+    let mut ids = ids.await.map_err(Unavailable::Store)?;
+    let more = ids.len() > usize::from(limit.count());
+    ids.truncate(limit.count().into());
+    let names: Vec<String> = ids.iter().map(DeviceId::to_string).collect();
+    let (live, stored) = tokio::join!(
+        gateway.bus.find_many(org, &ids),
+        store.devices_by_id(org, &names)
+    );
+    let live = live.map_err(Unavailable::Bus)?;
+    let mut stored = by_id(stored.map_err(Unavailable::Store)?);
+    let last = ids.last().cloned();
+    let entries = ids.into_iter().zip(live).map(|(id, live)| DeviceEntry {
+        stored: stored.remove(&id),
+        live,
+        id,
+    });
+    let entries = entries.filter(|entry| entry.live.is_some() || entry.stored.is_some());
+    Ok(DevicePage {
+        entries: entries.collect(),
+        last,
+        more,
+        incomplete: false,
+    })
+}
+
+fn by_id(stored: Vec<StoredDevice>) -> HashMap<DeviceId, StoredDevice> {
+    let stored = stored.into_iter().map(|device| (device.id.clone(), device));
+    stored.collect()
 }
 
 /// Logs that only connected devices are listed.

@@ -21,8 +21,9 @@ async fn operation_is_limited_to_its_org_and_scope() {
             let id = operation["operationId"].as_str().unwrap();
             let body = match id {
                 "callDevice" => Some(json!({"service": "echo", "params": {}})),
-                "listDevices" | "countDevices" | "getDevice" | "listCalls" | "getCall"
-                | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
+                "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
+                "listDevices" | "listLabels" | "countDevices" | "getDevice" | "listCalls"
+                | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
                 other => unreachable!(
                     "{other} has no case: every operation must show that it keeps what holds for all"
                 ),
@@ -67,6 +68,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                 Some(list @ ("devices" | "calls")) if id.starts_with("list") => {
                     assert_eq!(others.json[list], json!([]), "{id}");
                 }
+                Some("labels") => assert_eq!(others.json["items"], json!([]), "{id}"),
                 Some("counts") => {
                     let nothing = json!({"online": 0, "known": 0});
                     assert_eq!(others.json, nothing, "{id}");
@@ -77,7 +79,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
             assert!((200..300).contains(&done), "{id}: {done}");
         }
     }
-    assert!(seen >= 9, "{seen}");
+    assert!(seen >= 11, "{seen}");
 }
 
 #[tokio::test]
@@ -104,6 +106,7 @@ async fn cursor_of_another_list_or_org_is_refused() {
     let foreign = gateway.foreign_key().await;
     for device in ["toy-1", "toy-2"] {
         gateway.connect(device).await;
+        gateway.label(device, &[device, "all"]).await;
         gateway
             .call("asleep", r#"{"service":"echo","mode":"queued"}"#)
             .await;

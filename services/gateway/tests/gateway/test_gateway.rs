@@ -249,6 +249,17 @@ impl TestGateway {
             .unwrap();
     }
 
+    /// Sets the labels of a device in the database.
+    pub(crate) async fn label(&self, id: &str, labels: &[&str]) {
+        let mut labels: Vec<_> = labels.iter().map(|label| label.parse().unwrap()).collect();
+        labels.sort();
+        let device = self.device(id).device;
+        let set = self
+            .store
+            .set_device_notes(self.org, &device, Some(&labels), None);
+        set.await.unwrap();
+    }
+
     /// Another key of the same organisation.
     pub(crate) async fn add_key(&self, scopes: &[Scope]) -> ApiKeySecret {
         let secret = ApiKeySecret::generate();

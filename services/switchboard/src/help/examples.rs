@@ -1,7 +1,7 @@
 //! Examples of the commands that are not in the table of the API.
 
 /// Command and what follows `switchboard` in its examples.
-const EXAMPLES: [(&str, &[&str]); 29] = [
+const EXAMPLES: [(&str, &[&str]); 30] = [
     (
         "up",
         &[
@@ -24,6 +24,14 @@ const EXAMPLES: [(&str, &[&str]); 29] = [
             "call toy-1 echo '{\"text\":\"hi\"}'",
             "call toy-1 get_current_time --timeout-ms 2000",
             "call toy-1 echo '{\"text\":\"hi\"}' --queued --expires-in-ms 60000",
+        ],
+    ),
+    (
+        "devices label",
+        &[
+            "devices label toy-1 room:kitchen",
+            "devices label toy-1 +stage:live -stage:test",
+            "devices label --note 'needs a new battery' toy-1",
         ],
     ),
     (

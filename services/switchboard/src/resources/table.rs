@@ -7,13 +7,14 @@ mod devices;
 pub(crate) use self::{
     administration::{AUDIT, DELIVERIES, KEYS, NODES, ORG, ORGS, TOKENS, USAGE, WEBHOOKS, WHOAMI},
     characters::{MEMORIES, NPCS, PICTURES, SKILLS, TEMPLATES, VOICES},
-    devices::{CALLS, DEVICES, RECORDINGS},
+    devices::{CALLS, DEVICES, LABELS, RECORDINGS},
 };
 use super::Resource;
 
 /// All resources, in the order of the help.
-pub(crate) static ALL: [&Resource; 19] = [
+pub(crate) static ALL: [&Resource; 20] = [
     &DEVICES,
+    &LABELS,
     &CALLS,
     &NPCS,
     &TEMPLATES,

@@ -1,7 +1,10 @@
 //! Devices, their calls, and recordings of what users spoke.
 
 use super::super::{Custom, Operation, Param, Resource, Value};
-use crate::{commands::calls, output::Column};
+use crate::{
+    commands::{calls, devices},
+    output::Column,
+};
 
 pub(crate) static DEVICES: Resource = Resource {
     name: "devices",
@@ -14,6 +17,7 @@ pub(crate) static DEVICES: Resource = Resource {
         Column::new("ONLINE", "online"),
         Column::new("LAST SEEN", "last_seen"),
         Column::new("SERVICES", "services"),
+        Column::new("LABELS", "labels"),
         Column::wide("SINCE", "since"),
         Column::wide("NODE", "node"),
         Column::wide("LEFT", "left_reason"),
@@ -40,6 +44,12 @@ pub(crate) static DEVICES: Resource = Resource {
                     "Only devices that registered this service",
                 ),
                 Param::of(
+                    "label",
+                    "label",
+                    Value::Texts("LABEL"),
+                    "Only devices that have this label; repeated: that have all of them",
+                ),
+                Param::of(
                     "services",
                     "services",
                     Value::Choice(&["full", "names", "none"]),
@@ -50,6 +60,7 @@ pub(crate) static DEVICES: Resource = Resource {
                 "",
                 "--watch",
                 "--online --prefix toy- --service wave",
+                "--label room:kitchen --label stage:test",
                 "--limit 20 -o json",
             ]),
         Operation::show(
@@ -82,6 +93,26 @@ pub(crate) static DEVICES: Resource = Resource {
             "Forget {id} and its services?",
         )
         .named("forget"),
+    ],
+    custom: Some(Custom::of::<devices::Action>()),
+    ..Resource::NONE
+};
+
+pub(crate) static LABELS: Resource = Resource {
+    name: "labels",
+    noun: "a label",
+    about: "Lists the labels of devices",
+    path: "/v1/labels",
+    member: "items",
+    id: "label",
+    columns: &[
+        Column::new("LABEL", "label"),
+        Column::new("DEVICES", "devices"),
+    ],
+    operations: &[
+        Operation::list(&["GET /v1/labels"], "Lists the labels that devices have")
+            .named("")
+            .examples(&["", "-o json"]),
     ],
     ..Resource::NONE
 };
