@@ -19,7 +19,8 @@ use crate::{
     },
     directory::CatalogEvent,
     error::BusError,
-    events::{ByteSize, DeviceEvent, EventId},
+    events::{ByteSize, DeviceEvent, DisconnectReason, EventId},
+    live::LiveLog,
     node::{Epoch, NodeId},
     quotas::QuotaStore,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, TurnPosition},
@@ -34,12 +35,26 @@ pub(crate) type BackendFuture<'a, T> =
 
 /// Everything that a node needs from a backend.
 pub(crate) trait Backend:
-    Transport + Directory + KeyStore + QuotaStore + EventStream + TurnQueue + ConversationStore
+    Transport
+    + Directory
+    + KeyStore
+    + QuotaStore
+    + EventStream
+    + LiveLog
+    + TurnQueue
+    + ConversationStore
 {
 }
 
 impl<T> Backend for T where
-    T: Transport + Directory + KeyStore + QuotaStore + EventStream + TurnQueue + ConversationStore
+    T: Transport
+        + Directory
+        + KeyStore
+        + QuotaStore
+        + EventStream
+        + LiveLog
+        + TurnQueue
+        + ConversationStore
 {
 }
 
@@ -380,6 +395,8 @@ pub(crate) struct Release {
     pub(crate) epoch: Epoch,
     /// How long callers wait for the next connection of the device: it was asked to move.
     pub(crate) moving_for: Duration,
+    /// Why the connection ended, if it has.
+    pub(crate) reason: Option<DisconnectReason>,
 }
 
 impl Release {
@@ -388,6 +405,7 @@ impl Release {
             device,
             epoch,
             moving_for: Duration::ZERO,
+            reason: None,
         }
     }
 }

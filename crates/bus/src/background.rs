@@ -21,6 +21,7 @@ use crate::{
     directory,
     error::BusError,
     events::{DeviceEvent, DisconnectReason, PendingWrite},
+    live::{self, LiveEvent},
     node::NodeId,
     transport::Message,
 };
@@ -72,6 +73,7 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
             biased;
             () = write_events(&node) => {}
             () = write_releases(&node) => {}
+            () = live::run_recorder(&node) => {}
             () = stop.stopping() => {}
         }
         // The writers have returned what they were writing to the buffers.
@@ -130,6 +132,10 @@ async fn remove_dead(node: Arc<Node>, mut dead: watch::Receiver<Vec<NodeId>>) {
         let nodes = dead.borrow_and_update().clone();
         for dead in nodes {
             for (device, epoch) in node.backend.remove_dead(&dead).await.unwrap_or_default() {
+                node.record_live(device.org, || {
+                    let reason = DisconnectReason::NodeLost;
+                    LiveEvent::offline(device.device.clone(), epoch, reason)
+                });
                 node.record_event(DeviceEvent::Disconnected {
                     device,
                     epoch,
@@ -376,6 +382,7 @@ impl Node {
 
     async fn write_release(&self, write: PendingWrite<'_, Release>) -> Result<(), BusError> {
         self.backend.release(write.items.clone()).await?;
+        self.record_offline(&write.items).await;
         write.commit();
         Ok(())
     }
@@ -413,6 +420,7 @@ impl Node {
                 }
             }
         }
+        self.write_live().await;
         // A lease that cannot be given back expires.
         let _ = self.backend.leave(all_released).await;
     }

@@ -25,6 +25,7 @@ use crate::{
     error::BusError,
     events::{DeviceEvent, EventId, MAX_BUFFER_BYTES, MAX_EVENT_BYTES, WriteBuffer},
     lease::OwnLease,
+    live::{LiveFeeds, LiveRecorder},
     memory,
     metrics::{self, Metrics},
     node::{Epoch, NodeId},
@@ -57,6 +58,7 @@ const UNREADY_GRACE: Duration = Duration::from_secs(5);
 /// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
 /// | quotas and settings | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::journals_params`], [`Bus::publish_quotas`] | `quotas` |
 /// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
+/// | live events | [`Bus::record_live`], [`Bus::watch_live`] | `live` |
 /// | conversations | [`Bus::save_conversation`] | `conversations` |
 ///
 /// A node is connected when a message to its own inbox has come back. It reports one of three
@@ -101,6 +103,8 @@ pub(crate) struct Node {
     pub(crate) registration_bytes: u64,
     pub(crate) events: WriteBuffer<DeviceEvent>,
     pub(crate) releases: WriteBuffer<Release>,
+    pub(crate) live: LiveRecorder,
+    pub(crate) live_feeds: LiveFeeds,
     pub(crate) metrics: Metrics,
     /// The connection was rebuilt.
     pub(crate) reconnected: Notify,
@@ -216,6 +220,8 @@ impl Bus {
             registration_bytes: config.registration_bytes,
             events: WriteBuffer::new(),
             releases: WriteBuffer::new(),
+            live: LiveRecorder::default(),
+            live_feeds: LiveFeeds::new(shutdown),
             metrics,
             reconnected: Notify::new(),
             takeover_cache: Cache::new(TAKEOVER_CACHE_CAPACITY),

@@ -142,6 +142,10 @@ fn messages() -> Vec<Message> {
             org: Some(org),
             uri: Bytes::from_static(b"test://a"),
         },
+        Message::Watched {
+            org,
+            has_begun: true,
+        },
         chunk(Chunk::Text("现在##END".into())),
         chunk(Chunk::KeepAlive),
         chunk(Chunk::Style(r#"{"voice_id":"warm-1"}"#.into())),
@@ -173,6 +177,7 @@ const fn kind(message: &Message) -> u8 {
         Message::Chunk(_) => 13,
         Message::CancelTurns(_) => 14,
         Message::Disconnect(_) => 17,
+        Message::Watched { .. } => 18,
     }
 }
 
@@ -201,7 +206,7 @@ fn messages_between_nodes_keep_their_bytes() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=17).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=18).collect::<Vec<u8>>());
 }
 
 #[test]

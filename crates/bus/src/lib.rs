@@ -16,6 +16,7 @@ mod directory;
 mod error;
 mod events;
 mod lease;
+mod live;
 mod memory;
 mod metrics;
 mod node;
@@ -40,6 +41,7 @@ pub use conversations::{
 pub use directory::{CatalogEvent, CatalogWatch, ClaimedEpoch};
 pub use error::BusError;
 pub use events::{DeviceEvent, DisconnectReason, EventId};
+pub use live::{LiveEntry, LiveEvent, LivePosition, LiveWatch, Seen, Via};
 pub use memory::LocalHub;
 pub use node::{Epoch, NodeId};
 pub use quotas::QuotaLimits;

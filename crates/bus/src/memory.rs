@@ -4,6 +4,7 @@
 //! here, too.
 
 mod conversations;
+mod live;
 mod quotas;
 mod registrations;
 mod state;

@@ -13,6 +13,7 @@ mod directory;
 mod events;
 mod health;
 mod keys;
+mod live;
 mod postponed_turns;
 mod publisher;
 mod quotas;

@@ -15,6 +15,7 @@ use crate::{
     clock::{unique_id, unix_now_ms},
     error::BusError,
     events::{DeviceEvent, DisconnectReason},
+    live::LiveEvent,
     metrics::BusBudget,
     node::{Epoch, NodeId},
 };
@@ -226,6 +227,7 @@ impl Bus {
             digest,
             json: has_text.then(|| json.clone()),
         });
+        node.record_live(device.org, || LiveEvent::registered(device, json));
         entered
     }
 
@@ -268,6 +270,7 @@ impl Bus {
             reason,
         });
         let mut release = Release::new(device, epoch);
+        release.reason = Some(reason);
         if reason == DisconnectReason::Drain {
             release.moving_for = MOVING_TIMEOUT;
         }
@@ -313,6 +316,8 @@ impl Node {
             epoch,
             at_ms: unix_now_ms(),
         });
+        let online = || LiveEvent::online(device.device.clone(), epoch);
+        self.record_live(device.org, online);
     }
 
     /// Notifies those concerned of what became of an entry, or has it entered later.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     conversations::Conversations,
+    live::OrgLog,
     registrations::{Refused, Registrations},
     turns::Turns,
 };
@@ -50,6 +51,7 @@ pub(super) struct State {
     org_event_bytes: HashMap<OrgId, usize>,
     events: VecDeque<(u64, DeviceEvent)>,
     unacked_events: Vec<(u64, DeviceEvent, Instant)>,
+    pub(super) live_logs: HashMap<OrgId, OrgLog>,
     pub(super) turns: Turns,
     pub(super) conversations: Conversations,
 }

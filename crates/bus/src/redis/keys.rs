@@ -162,6 +162,11 @@ impl Keys {
         self.key(format_args!("{{{}}}:{org}:ids", Self::part(org)))
     }
 
+    /// Stream: an organisation's live events, while somebody watches it.
+    pub(super) fn live_log(&self, org: OrgId) -> String {
+        self.key(format_args!("{{{}}}:{org}:log", Self::part(org)))
+    }
+
     /// String: the public keys that verify tokens.
     pub(super) fn token_keys(&self) -> String {
         self.key("{trust}:keys")

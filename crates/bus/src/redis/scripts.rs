@@ -7,6 +7,7 @@
 //! at another shard while its slot moves, so its absence alone does not mean that it is gone.
 
 mod conversations;
+mod live;
 mod turns;
 
 use redis::{Arg, Cmd, Script};
@@ -39,6 +40,9 @@ pub(super) struct Scripts {
     pub(super) delete_entries: Script,
     pub(super) append_events: Script,
     pub(super) delete_events: Script,
+    pub(super) keep_log: Script,
+    pub(super) append_log: Script,
+    pub(super) read_log: Script,
     pub(super) save_conversation: Script,
     pub(super) delete_conversation: Script,
     pub(super) claim_due_conversations: Script,
@@ -68,13 +72,16 @@ impl Scripts {
             delete_entries: Script::new(DELETE_ENTRIES),
             append_events: Script::new(APPEND_EVENTS),
             delete_events: Script::new(DELETE_EVENTS),
+            keep_log: Script::new(live::KEEP_LOG),
+            append_log: Script::new(live::APPEND_LOG),
+            read_log: Script::new(live::READ_LOG),
             save_conversation: Script::new(conversations::SAVE_CONVERSATION),
             delete_conversation: Script::new(conversations::DELETE_CONVERSATION),
             claim_due_conversations: Script::new(conversations::CLAIM_DUE_CONVERSATIONS),
         }
     }
 
-    pub(super) fn all(&self) -> [(&Script, &'static str); 24] {
+    pub(super) fn all(&self) -> [(&Script, &'static str); 27] {
         [
             (&self.claim, CLAIM),
             (&self.upsert, UPSERT),
@@ -97,6 +104,9 @@ impl Scripts {
             (&self.delete_entries, DELETE_ENTRIES),
             (&self.append_events, APPEND_EVENTS),
             (&self.delete_events, DELETE_EVENTS),
+            (&self.keep_log, live::KEEP_LOG),
+            (&self.append_log, live::APPEND_LOG),
+            (&self.read_log, live::READ_LOG),
             (&self.save_conversation, conversations::SAVE_CONVERSATION),
             (
                 &self.delete_conversation,

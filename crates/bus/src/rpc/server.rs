@@ -122,6 +122,7 @@ impl Node {
                     uri: (!uri.is_empty()).then(|| String::from_utf8_lossy(&uri).into()),
                 });
             }
+            Message::Watched { org, has_begun } => self.live.watched(org, has_begun),
             Message::Chunk(chunk) => self.receive_chunk(sender, &chunk),
             Message::CancelTurns(cancellation) => {
                 self.record_superseded(&cancellation);

@@ -50,6 +50,7 @@ const TRACED_CALL: u8 = 15;
 /// higher ones.
 const DEADLINE_CALL: u8 = 16;
 const DISCONNECT: u8 = 17;
+const WATCHED: u8 = 18;
 
 /// Appended to the JSON of a result that does not match the output schema of its service. Nodes of
 /// releases before the mark pass it on with the JSON, where it is white space.
@@ -134,6 +135,11 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             out.push(RESOURCES);
             put_org(out, *org);
             out.extend_from_slice(uri);
+        }
+        Message::Watched { org, has_begun } => {
+            out.push(WATCHED);
+            out.extend_from_slice(org.uuid().as_bytes());
+            out.push((*has_begun).into());
         }
         Message::Chunk(chunk) => turn_codec::put_chunk(out, chunk),
         Message::CancelTurns(turns) => turn_codec::put_cancellation(out, turns),
@@ -269,6 +275,10 @@ fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
         RESOURCES => Message::ResourcesChanged {
             org: optional_org(body)?,
             uri: std::mem::take(body),
+        },
+        WATCHED => Message::Watched {
+            org: OrgId::from_uuid(uuid(body)?),
+            has_begun: flag(body)?,
         },
         CHUNK => Message::Chunk(turn_codec::decode_chunk(body)?),
         CANCEL_TURNS => Message::CancelTurns(turn_codec::decode_cancellation(body)?),
@@ -434,6 +444,10 @@ mod tests {
             Message::ResourcesChanged {
                 org: Some(org),
                 uri: Bytes::from_static(b"test://a"),
+            },
+            Message::Watched {
+                org,
+                has_begun: true,
             },
             chunk(org, Chunk::Text("现在##END".into())),
             chunk(org, Chunk::KeepAlive),

@@ -73,6 +73,8 @@ pub(crate) enum Message {
     PromptsChanged { org: Option<OrgId> },
     /// Control → all nodes: a resource of an organisation changed, or of all.
     ResourcesChanged { org: Option<OrgId>, uri: Bytes },
+    /// Any node → all nodes: somebody watches an organisation, whose log has just begun or exists.
+    Watched { org: OrgId, has_begun: bool },
     /// Worker → owner node: a part of the reply to a turn.
     Chunk(ChunkMessage),
     /// Owner node or worker → all nodes, or owner node → worker: do not answer these turns.

@@ -308,6 +308,7 @@ impl Outbox {
                 | Message::Probe { .. }
                 | Message::TokenRevoked { .. }
                 | Message::KeysChanged
+                | Message::Watched { .. }
                 | Message::PromptsChanged { .. }
                 | Message::ResourcesChanged { .. } => {}
             }

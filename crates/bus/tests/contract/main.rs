@@ -18,6 +18,7 @@ mod device_events;
 mod directory;
 mod faults;
 mod leases;
+mod live_events;
 mod metrics;
 mod notifications;
 mod pinned_keys;

@@ -26,6 +26,7 @@ use crate::{
     },
     error::BusError,
     events::{DeviceEvent, EventId},
+    live::{KeptLog, LiveLog, LivePosition, LogPage, StoredEvent},
     memory,
     node::{Epoch, NodeId},
     quotas::{QuotaLimits, QuotaStore},
@@ -451,6 +452,11 @@ commands! {
         append_events(events: &'a [DeviceEvent]) -> Vec<usize>;
         read_events(consumer: &'a str, max: usize, wait: Duration) -> Vec<(EventId, DeviceEvent)>;
         ack_events(ids: &'a [EventId]) -> ();
+    }
+    LiveLog {
+        keep_log(org: OrgId) -> KeptLog;
+        append_log(org: OrgId, events: &'a [StoredEvent]) -> ();
+        read_log(org: OrgId, after: LivePosition, max: usize) -> LogPage;
     }
     TurnQueue {
         enqueue_turn(turn: NewTurn) -> TurnPosition;
