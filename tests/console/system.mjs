@@ -1,10 +1,11 @@
 // A real `switchboard up` with real devices, for the journeys.
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
 
 const READY_TIMEOUT_MS = 120_000;
 
@@ -46,6 +47,12 @@ export class System {
     const [line] = await Promise.race([once(lines, 'line'), once(child, 'exit').then(() => { throw new Error(`${command[0]} ended: ${log}`); })]);
     clearTimeout(timer);
     return JSON.parse(line);
+  }
+
+  /** Runs statements in the private database of `up`. @param {string} statements */
+  async sql(statements) {
+    const client = ['--host', join(this.folder, 'postgres'), '--username', 'switchboard', '--dbname', 'postgres', '--quiet', '--set', 'ON_ERROR_STOP=1', '--command', statements];
+    await promisify(execFile)('psql', client);
   }
 
   /** Sends a request with the first key. @param {string} method @param {string} path @param {unknown} [body] */

@@ -2,15 +2,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 
-/**
- * @typedef {object} World
- * @property {string} url of the console, such as `http://127.0.0.1:8080/console`
- * @property {(method: string, path: string, body?: unknown) => Promise<any>} api
- * @property {(path: string, patch: unknown) => Promise<void>} change
- * @property {(id: string) => Promise<unknown>} device connects one with the demo services
- * @property {(page: import('playwright-core').Page, name: string) => Promise<void>} audit
- * @property {string} pictures a folder
- */
+/** @typedef {import('./world.mjs').World} World */
 
 const BELLO = {
   name: 'Bello', locale: 'en', tags: ['dog'], voice: { voice_id: 'warm-1', rate: 1.1 }, tools: { deny: ['echo'] },
@@ -216,8 +208,3 @@ export const CHARACTERS = {
     await page.getByRole('cell', { name: /Anna is seven/ }).waitFor();
   },
 };
-
-/** All of them, one after the other, on one page. @param {import('playwright-core').Page} page @param {World} world */
-export async function journey(page, world) {
-  for (const each of Object.values(CHARACTERS)) await each(page, world);
-}

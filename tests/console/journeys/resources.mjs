@@ -18,16 +18,16 @@ const PIXEL = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQ
 const MANUAL = Buffer.from('# Manual\n\n## Care\n\nTo replace the battery, open the lid with a coin.\n\n## Play\n\nPress the red button to wave.\n');
 const PART_BYTES = 8 * 1024 * 1024;
 
-/**
- * @typedef {object} Surroundings
- * @property {string} url of the console, such as `http://127.0.0.1:8080/console`
- * @property {(method: string, path: string, body?: unknown) => Promise<any>} api
- * @property {(page: import('playwright-core').Page, name: string) => Promise<void>} [audit] axe-core and reflow
- */
+/** @typedef {import('./world.mjs').World} World */
+/** @typedef {import('playwright-core').Page} Page */
+/** @typedef {(path: string) => Promise<unknown>} Go */
+/** @typedef {(page: Page, name: string) => Promise<void>} Audit */
 
-/** @param {import('playwright-core').Page} page signed in @param {Surroundings} surroundings */
-export async function journey(page, { url, api, audit = async () => {} }) {
-  const go = (/** @type {string} */ path) => page.goto(`${url}${path}`);
+/** @param {Page} page signed in @param {World} world */
+export async function journey(page, world) {
+  const api = (/** @type {Parameters<World['api']>} */ ...request) => world.api(...request);
+  const audit = (/** @type {Page} */ shown, /** @type {string} */ name) => world.audit(shown, name);
+  const go = (/** @type {string} */ path) => page.goto(world.url + path);
   await empty(page, go, audit);
   await books(page, go, audit);
   await interrupted(page, go, audit);
@@ -38,10 +38,6 @@ export async function journey(page, { url, api, audit = async () => {} }) {
   await auditLog(page, go, audit);
   await organisation(page, go, api, audit);
 }
-
-/** @typedef {(path: string) => Promise<unknown>} Go */
-/** @typedef {NonNullable<Surroundings['audit']>} Audit */
-/** @typedef {import('playwright-core').Page} Page */
 
 /** @param {Page} page @param {Go} go @param {Audit} audit */
 async function empty(page, go, audit) {
@@ -115,7 +111,7 @@ async function voices(page, go, audit) {
   await audit(page, 'voices');
 }
 
-/** @param {Page} page @param {Go} go @param {Surroundings['api']} api @param {Audit} audit */
+/** @param {Page} page @param {Go} go @param {World['api']} api @param {Audit} audit */
 async function pictures(page, go, api, audit) {
   await go('/pictures');
   await page.getByLabel('Drop pictures here').setInputFiles([{ name: 'Bello.png', mimeType: 'image/png', buffer: PIXEL }, { name: 'broken.png', mimeType: 'image/png', buffer: Buffer.from('no picture') }]);
@@ -180,7 +176,7 @@ async function auditLog(page, go, audit) {
   await audit(page, 'audit log');
 }
 
-/** @param {Page} page @param {Go} go @param {Surroundings['api']} api @param {Audit} audit */
+/** @param {Page} page @param {Go} go @param {World['api']} api @param {Audit} audit */
 async function organisation(page, go, api, audit) {
   await go('/organisation');
   await page.getByLabel('Name', { exact: true }).fill('Toys & more');

@@ -1,0 +1,46 @@
+// What journeys share: the system, the browser, and people who sign in.
+
+export class World {
+  /** @param {import('../system.mjs').System} system @param {import('../browser.mjs').Browser} browser @param {string} pictures a folder */
+  constructor(system, browser, pictures) {
+    Object.assign(this, { system, browser, pictures });
+    // The development server stands before the program where that has no sessions.
+    this.origin = process.env.SWITCHBOARD_CONSOLE_ORIGIN ?? system.ready.http_url;
+    this.url = `${this.origin}/console`;
+  }
+
+  /** @param {string} method @param {string} path @param {unknown} [body] @returns {Promise<any>} */
+  api(method, path, body) {
+    return this.system.api(method, path, body);
+  }
+
+  /** @param {string} path @param {unknown} patch */
+  change(path, patch) {
+    return this.system.change(path, patch);
+  }
+
+  /** Connects a device with the demo services, or others. @param {string} id @param {object} [services] */
+  device(id, services) {
+    return this.system.device(id, services);
+  }
+
+  /** Rules of accessibility, and reflow. @param {import('playwright-core').Page} page @param {string} name */
+  audit(page, name) {
+    return this.browser.audit(page, name);
+  }
+
+  /** Fills in the form, wherever it stands. @param {import('playwright-core').Page} page @param {string} [key] */
+  async signIn(page, key = this.system.ready.api_key) {
+    await page.getByLabel('API key', { exact: true }).or(page.getByLabel('API 密钥', { exact: true })).fill(key);
+    await page.locator('[data-sign-in] button[type=submit]').click();
+  }
+
+  /** A page of a person of their own. @param {Parameters<import('../browser.mjs').Browser['page']>[1] & {key?: string}} [options] */
+  async signedIn({ key, ...options } = {}) {
+    const page = await this.browser.page(this.origin, options);
+    await page.goto(this.url + '/');
+    await this.signIn(page, key);
+    await page.locator('nav.nav').waitFor({ state: 'attached' });
+    return page;
+  }
+}
