@@ -25,9 +25,9 @@ export class Browser {
     return this;
   }
 
-  /** A page of its own session. @param {string} origin @param {{theme?: 'light' | 'dark', language?: 'en' | 'zh', width?: number}} [options] */
-  async page(origin, { theme = 'light', language = 'en', width = 1440 } = {}) {
-    const context = await this.browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme, locale: language === 'zh' ? 'zh-CN' : 'en-US', reducedMotion: 'reduce' });
+  /** A page of its own session. @param {string} origin @param {{theme?: 'light' | 'dark', language?: 'en' | 'zh', width?: number, height?: number}} [options] */
+  async page(origin, { theme = 'light', language = 'en', width = 1440, height = 900 } = {}) {
+    const context = await this.browser.newContext({ viewport: { width, height }, colorScheme: theme, locale: language === 'zh' ? 'zh-CN' : 'en-US', reducedMotion: 'reduce' });
     context.setDefaultTimeout(20_000);
     const page = await context.newPage();
     const fault = (/** @type {string} */ text) => this.faults.push(`${page.url()}: ${text}`);

@@ -1,21 +1,24 @@
 // What a person does in the console, in a real browser, against a real `up` with real devices.
 //
-//     node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER
+//     node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER CLIENTS_FOLDER [--pictures]
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
+import { Album } from './album.mjs';
 import { Browser } from './browser.mjs';
 import { HOSTILE } from './hostile.mjs';
 import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
 import { CROWD } from './journeys/crowd.mjs';
+import { firstMinute } from './journeys/first_minute.mjs';
 import { journey as resources } from './journeys/resources.mjs';
 import { SESSIONS } from './journeys/session.mjs';
+import { showcase } from './journeys/showcase.mjs';
 import { World } from './journeys/world.mjs';
 import { System } from './system.mjs';
 
-const [program, packages, pictures] = process.argv.slice(2);
-if (!program || !packages || !pictures) throw new Error('usage: node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER');
+const [program, packages, pictures, clients, option] = process.argv.slice(2);
+if (!program || !packages || !pictures || !clients) throw new Error('usage: node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER CLIENTS_FOLDER [--pictures]');
 mkdirSync(pictures, { recursive: true });
 const document = JSON.parse(readFileSync(new URL('../../docs/openapi.json', import.meta.url), 'utf8'));
 if (!document.paths['/v1/session'] && !process.env.SWITCHBOARD_CONSOLE_ORIGIN) {
@@ -39,6 +42,21 @@ const onPage = (journeys) => Object.fromEntries(Object.entries(journeys).map(([n
 }]));
 
 const JOURNEYS = {
+  async 'a new user comes from the printed link to an agent that uses a device'() {
+    const first = await new System(program).start();
+    try {
+      const album = new Album();
+      const beginning = new World(first, browser, pictures);
+      const page = await firstMinute(beginning, album, clients);
+      await showcase(page, beginning, album);
+      await page.context().close();
+      if (option === '--pictures') album.write();
+      album.check();
+    } finally {
+      await first.stop();
+    }
+  },
+
   async 'a wrong key is refused, and a right one opens the first steps'() {
     const page = await browser.page(origin);
     await page.goto(at('/'));

@@ -3,7 +3,7 @@ import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 
@@ -36,9 +36,24 @@ export class System {
     return this.processes.at(-1);
   }
 
-  /** Starts a process, and returns its first line. @param {string[]} command */
-  async launch(command) {
-    const child = spawn(this.program, command, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, DATABASE_URL: undefined, REDIS_URL: undefined } });
+  /** That of a user who has installed the program, and runs `up` with this folder. */
+  environment() {
+    return { ...process.env, DATABASE_URL: undefined, REDIS_URL: undefined, PATH: dirname(this.program) + delimiter + process.env.PATH, SWITCHBOARD_DATA_DIR: this.folder };
+  }
+
+  /** Runs a command of the page in a shell until the system stops; returns its first line. @param {string} command */
+  shell(command) {
+    return this.launch(['-c', `exec ${command}`], 'bash');
+  }
+
+  /** What a command of the page prints. @param {string} command */
+  async output(command) {
+    return (await promisify(execFile)('bash', ['-c', command], { env: this.environment(), timeout: 60_000 })).stdout;
+  }
+
+  /** Starts a process, and returns its first line. @param {string[]} command @param {string} [program] */
+  async launch(command, program = this.program) {
+    const child = spawn(program, command, { stdio: ['ignore', 'pipe', 'pipe'], env: this.environment() });
     this.processes.push(child);
     let log = '';
     child.stderr.on('data', (data) => { log = (log + data).slice(-8_000); });

@@ -27,7 +27,11 @@ enum Part {
     /// Check the libraries, the types and the pure parts
     Pure,
     /// Run the journeys in a browser, against a built `target/debug/switchboard`
-    Journeys,
+    Journeys {
+        /// Replace the pictures of docs/console.md
+        #[arg(long)]
+        pictures: bool,
+    },
 }
 
 /// Runs the parts in order.
@@ -35,7 +39,8 @@ enum Part {
 /// # Errors
 /// The first part that fails; its messages are on stdout and stderr.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let node = clients::install_node()?.join(clients::NODE);
+    let programs = clients::install_node()?;
+    let node = programs.join(clients::NODE);
     let packages = clients::install_console()?;
     let script = |name: &str| {
         let mut command = Command::new(&node);
@@ -45,7 +50,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.part == Some(Part::Vendor) {
         return succeed(script("vendor.mjs").arg(&packages));
     }
-    if options.part != Some(Part::Journeys) {
+    let journeys_only = matches!(options.part, Some(Part::Journeys { .. }));
+    if !journeys_only {
         succeed(script("vendor.mjs").arg(&packages).arg("--check"))?;
         succeed(script("types.mjs").arg(&packages).arg(output("types")))?;
         let files = fs::read_dir(scripts())?.collect::<Result<Vec<_>, _>>()?;
@@ -56,11 +62,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if options.part == Some(Part::Pure) {
         return Ok(());
     }
+    let pictures = matches!(options.part, Some(Part::Journeys { pictures: true }));
     succeed(
         script("journeys.mjs")
             .arg(packages::debug_binary())
             .arg(&packages)
-            .arg(output("pictures")),
+            .arg(output("pictures"))
+            .arg(&programs)
+            .args(pictures.then_some("--pictures")),
     )
 }
 
