@@ -1,7 +1,7 @@
 /**
  * The console of Switchboard: what a person sees at /console.
  *
- * No build step: the browser loads these files as they are, and `console/vendor` holds the three
+ * No build step: the browser loads these files as they are, and `console/vendor` holds the
  * libraries. `h(Component, props, …children)` takes the place of JSX, so `tsc --checkJs` checks
  * every property. Where things are:
  *

@@ -1,5 +1,6 @@
 /** The History API router. The URL holds what a screen shows; a screen is found by its path. */
 import { signal } from './preact.js';
+import { leave, unsaved } from './unsaved.js';
 
 const BASE = '/console';
 
@@ -57,9 +58,13 @@ export function resolve(url) {
   return { path, params: {}, query: url.searchParams, screen: undefined };
 }
 
+/** The number of this entry among those of the history; each entry's state has its own. */
+let entry = 0;
+
 /** Shows another place. @param {string} to as `href` returns it @param {{replace?: boolean}} [options] */
 export function navigate(to, { replace = false } = {}) {
-  history[replace ? 'replaceState' : 'pushState'](null, '', to);
+  if (!replace) entry += 1;
+  history[replace ? 'replaceState' : 'pushState']({ entry }, '', to);
   const before = route.value;
   route.value = resolve(new URL(location.href));
   if (before.path === route.value.path) return;
@@ -67,6 +72,9 @@ export function navigate(to, { replace = false } = {}) {
   // Screen readers announce the new page; the focus is not lost with the old one.
   requestAnimationFrame(() => document.querySelector('main')?.focus({ preventScroll: true }));
 }
+
+/** Shows another place because the person wants it: asks first if something would be lost. @param {string} to */
+export const visit = (to) => (new URL(to, location.href).pathname === location.pathname ? navigate(to) : leave(() => navigate(to)));
 
 /** Changes the query of this place, without a new entry in the history. @param {Record<string, string | undefined>} change */
 export function setQuery(change) {
@@ -77,8 +85,27 @@ export function setQuery(change) {
 /** Starts the router. @param {import('./screens.js').Screen[]} all */
 export function start(all) {
   screens = all;
+  entry = history.state?.entry ?? 0;
   const show = () => { route.value = resolve(new URL(location.href)); };
-  addEventListener('popstate', show);
+  /** The entry that the page itself goes to, for which nothing is asked. @type {number | undefined} */
+  let awaited;
+  addEventListener('popstate', () => {
+    const to = history.state?.entry ?? 0;
+    const by = to - entry;
+    if (to === awaited || by === 0 || !unsaved() || resolve(new URL(location.href)).path === route.value.path) {
+      awaited = undefined;
+      entry = to;
+      show();
+      return;
+    }
+    // The browser has moved already: it goes back until the person agrees.
+    awaited = entry;
+    history.go(-by);
+    leave(() => {
+      awaited = to;
+      history.go(by);
+    });
+  });
   document.addEventListener('click', (event) => {
     if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
@@ -86,7 +113,7 @@ export function start(all) {
     if (link.origin !== location.origin || !(link.pathname === BASE || link.pathname.startsWith(`${BASE}/`))) return;
     if (link.hash && link.pathname === location.pathname) return;
     event.preventDefault();
-    navigate(link.pathname + link.search);
+    visit(link.pathname + link.search);
   });
   show();
 }

@@ -3,6 +3,7 @@ import { Problem, request } from '../api.js';
 import { useLive } from '../live.js';
 import { useEffect, useState } from '../preact.js';
 import { useLoad } from '../resource.js';
+import { useUnsaved } from '../unsaved.js';
 import { byField, changed, merge, threeWay } from './fields.js';
 
 /** @typedef {import('./fields.js').Flat} Flat */
@@ -33,12 +34,7 @@ export function useDocument(path, flat, patch, prefix) {
       setDraft(undefined);
     }
   }, [resource.data, dirty]);
-  useEffect(() => {
-    if (!dirty) return undefined;
-    const ask = (/** @type {Event} */ event) => event.preventDefault();
-    addEventListener('beforeunload', ask);
-    return () => removeEventListener('beforeunload', ask);
-  }, [dirty]);
+  useUnsaved(dirty);
 
   /** @param {Held} on @param {Flat} wanted */
   const send = async (on, wanted) => {

@@ -2,7 +2,7 @@
 import { Problem } from '../api.js';
 import { parts } from '../form/safe.js';
 import { exact, maybe, relative, t } from '../i18n.js';
-import { Fragment, h, signal, useEffect, useState } from '../preact.js';
+import { Fragment, h, signal, useEffect, useRef, useState } from '../preact.js';
 import { href } from '../router.js';
 import { Icon, LooseCord } from './icon.js';
 
@@ -114,6 +114,25 @@ export function Empty({ title, text, children, picture = true, action, heading =
 /** A line in place of a text that is being read. @param {{width?: number}} props */
 export function Bone({ width = 120 }) {
   return h('span', { class: 'bone', style: { width: `${width}px`, maxWidth: '100%' }, 'aria-hidden': 'true' });
+}
+
+/** How long a change waits for the next one before it is said. */
+const SAYING_MS = 1_500;
+
+/** Says to screen readers how a count has changed, once it rests. @param {{text: string | undefined}} props */
+export function Announcer({ text }) {
+  const known = useRef(text);
+  const [said, setSaid] = useState('');
+  useEffect(() => {
+    known.current ??= text;
+    if (text === undefined || text === known.current) return undefined;
+    const timer = setTimeout(() => {
+      known.current = text;
+      setSaid(text);
+    }, SAYING_MS);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return h('span', { class: 'hidden', role: 'status' }, said);
 }
 
 /** A remark with a weight. @param {{tone?: 'bad' | 'warn' | 'good', icon?: IconName, title?: any, children?: any, role?: any, actions?: any}} props */

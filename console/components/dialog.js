@@ -1,13 +1,18 @@
 /** Native dialogs: to confirm what cannot be undone, and to show a secret once. */
 import { useAct } from '../act.js';
 import { t } from '../i18n.js';
-import { h, useEffect, useRef, useState } from '../preact.js';
+import { h, useEffect, useId, useRef, useState } from '../preact.js';
+import { useUnsaved } from '../unsaved.js';
 import { Button, Failure, Notice } from './basic.js';
 import { Code } from './code.js';
 import { Field } from './field.js';
+import { Qr } from './qr.js';
 
-/** @param {{title: any, onClose: () => void, children?: any, wide?: boolean, locked?: boolean}} props */
+/** What was typed into it would be lost. @param {{title: any, onClose: () => void, children?: any, wide?: boolean, locked?: boolean}} props */
 export function Dialog({ title, onClose, children, wide, locked }) {
+  const id = useId();
+  const [typed, setTyped] = useState(false);
+  useUnsaved(typed);
   const element = useRef(/** @type {HTMLDialogElement | null} */ (null));
   useEffect(() => {
     const dialog = element.current;
@@ -15,12 +20,12 @@ export function Dialog({ title, onClose, children, wide, locked }) {
     return () => dialog?.close();
   }, []);
   return h('dialog', {
-    ref: element, class: wide ? 'wide' : undefined, 'aria-labelledby': 'dialog-title',
+    ref: element, class: wide ? 'wide' : undefined, 'aria-labelledby': id, onInput: (/** @type {any} */ event) => { if (event.target.closest('form')) setTyped(true); },
     onCancel: (/** @type {Event} */ event) => {
       event.preventDefault();
       if (!locked) onClose();
     },
-  }, h('div', { class: 'inner' }, h('div', { class: 'row apart' }, h('h2', { id: 'dialog-title' }, title), !locked && h(Button, { kind: 'plain', small: true, icon: 'cross', label: t('act.close'), onClick: onClose })), children));
+  }, h('div', { class: 'inner' }, h('div', { class: 'row apart' }, h('h2', { id }, title), !locked && h(Button, { kind: 'plain', small: true, icon: 'cross', label: t('act.close'), onClick: onClose })), children));
 }
 
 /**
@@ -42,11 +47,13 @@ export function Confirm({ title, text, act: label, word, onClose, run }) {
       h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'danger', type: 'submit', busy, disabled: word !== undefined && typed !== word }, label))));
 }
 
-/** Shows a secret, once. It closes only by its button. @param {{title: string, secret: string, children?: any, onClose: () => void}} props */
-export function Secret({ title, secret, children, onClose }) {
+/** Shows a secret, once; for a device also as a picture that it can read. It closes only by its button. @param {{title: string, secret: string, qr?: string, children?: any, onClose: () => void}} props */
+export function Secret({ title, secret, qr, children, onClose }) {
+  useUnsaved(true);
   return h(Dialog, { title, onClose, wide: true, locked: true },
     h(Notice, { tone: 'warn' }, t('secret.once')),
     h(Code, { text: secret, wrap: true, label: title }),
+    qr && h('div', { class: 'qr-box' }, h(Qr, { text: secret, label: qr }), h('p', { class: 'small soft' }, t('secret.qr'))),
     children,
     h('div', { class: 'actions' }, h(Button, { kind: 'primary', onClick: onClose }, t('secret.copied'))));
 }

@@ -3,7 +3,7 @@ import { get } from '../api.js';
 import { t } from '../i18n.js';
 import { h, useEffect, useState } from '../preact.js';
 import { useLoad } from '../resource.js';
-import { href, navigate } from '../router.js';
+import { href, visit } from '../router.js';
 import { SCREENS, isOpen } from '../screens.js';
 import { Presence, Text } from './basic.js';
 import { Dialog } from './dialog.js';
@@ -26,7 +26,7 @@ export function Finder({ onClose }) {
   const open = (/** @type {Found | undefined} */ item) => {
     if (!item) return;
     onClose();
-    navigate(href(item.to));
+    visit(href(item.to));
   };
   const keys = (/** @type {KeyboardEvent} */ event) => {
     if (event.isComposing) return;

@@ -6,6 +6,7 @@ import { h, useEffect, useState } from '../preact.js';
 import { href, navigate, route } from '../router.js';
 import { GROUPS, SCREENS, isOpen } from '../screens.js';
 import { set, settings } from '../settings.js';
+import { leaving } from '../unsaved.js';
 import { Button, Id, Text, toast, toasts } from './basic.js';
 import { Dialog } from './dialog.js';
 import { Check, segmented } from './field.js';
@@ -40,8 +41,21 @@ export function Shell({ children }) {
       h('main', { id: 'main', tabIndex: -1 }, h('div', { class: 'page' }, children))),
     open === 'find' && h(Finder, { onClose: () => setOpen(undefined) }),
     open === 'keys' && h(Keys, { onClose: () => setOpen(undefined) }),
+    leaving.value && h(Leaving, { go: leaving.value }),
     signInAgain.value && h(Dialog, { title: t('signIn.again'), locked: true, onClose: () => {} }, h('p', { class: 'soft' }, t('signIn.again.text')), h(SignIn, null)),
     h(Toasts, null));
+}
+
+/** Asks whether what is not saved may be lost. @param {{go: () => void}} props */
+function Leaving({ go }) {
+  const end = (/** @type {() => void} */ act) => () => {
+    leaving.value = undefined;
+    act();
+  };
+  const stay = end(() => {});
+  return h(Dialog, { title: t('leave.title'), onClose: stay },
+    h('p', { class: 'soft' }, t('leave.text')),
+    h('div', { class: 'actions' }, h(Button, { kind: 'danger', onClick: end(go) }, t('leave.act')), h(Button, { kind: 'primary', autofocus: true, onClick: stay }, t('leave.stay'))));
 }
 
 function Toasts() {

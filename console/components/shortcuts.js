@@ -1,6 +1,6 @@
 /** The keys of the whole console. Single letters can be switched off (WCAG 2.1.4). */
 import { SCREENS } from '../screens.js';
-import { href, navigate } from '../router.js';
+import { href, visit } from '../router.js';
 import { settings } from '../settings.js';
 import { moveRow } from './table.js';
 
@@ -28,7 +28,7 @@ export function onKey(acts) {
 /** @param {string} letter */
 function place(letter) {
   const path = SCREENS.find((screen) => screen.shortcut === letter)?.paths[0];
-  return path === undefined ? undefined : () => navigate(href(path));
+  return path === undefined ? undefined : () => visit(href(path));
 }
 
 /** Puts the focus where a call begins, if the page has such a place. */

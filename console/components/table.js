@@ -1,7 +1,7 @@
 /** A table whose rows can be walked through with j and k, with its states: bones, nothing, more. */
 import { t } from '../i18n.js';
 import { h, useRef } from '../preact.js';
-import { Bone, Button, Failure } from './basic.js';
+import { Announcer, Bone, Button, Failure } from './basic.js';
 import { Icon } from './icon.js';
 
 /**
@@ -27,8 +27,10 @@ export const table = (props) => h(/** @type {(props: Props<any>) => any} */ (Tab
 function Table({ columns, items, id, label, error, reload, empty, more, loading, bones = 6, foot }) {
   const body = useRef(/** @type {HTMLTableSectionElement | null} */ (null));
   if (error && !items) return h('div', { class: 'body' }, h(Failure, { error, retry: reload }));
-  if (items && items.length === 0 && empty) return empty;
-  return h('div', null,
+  const count = foot ?? t('list.shown', { n: items?.length ?? 0 });
+  const announcer = h(Announcer, { key: 'count', text: items && String(count) });
+  if (items && items.length === 0 && empty) return h('div', null, announcer, empty);
+  return h('div', null, announcer,
     h('div', { class: 'table-box', tabIndex: -1 },
       h('table', { class: 'table', 'aria-label': label, 'aria-busy': items ? undefined : 'true' },
         h('thead', null, h('tr', null, columns.map((column) => h(HeadCell, { column, key: column.title })))),
@@ -36,7 +38,7 @@ function Table({ columns, items, id, label, error, reload, empty, more, loading,
           ? items.map((item) => h('tr', { key: id(item), 'data-id': id(item) }, columns.map((column) => h('td', { class: cellClass(column), key: column.title }, column.cell(item)))))
           : Array.from({ length: bones }, (_, row) => h('tr', { key: row }, columns.map((column, index) => h('td', { class: cellClass(column), key: column.title }, h(Bone, { width: (column.width ?? 90) - ((row * 17 + index * 11) % 30) })))))))),
     h('div', { class: 'table-foot' },
-      h('span', { class: 'number' }, items ? foot ?? t('list.shown', { n: items.length }) : t('list.loading')),
+      h('span', { class: 'number' }, items ? count : t('list.loading')),
       more && h(Button, { small: true, onClick: more, busy: loading }, t('act.more'))));
 }
 

@@ -17,28 +17,33 @@ export const agent = { paths: ['/agent'], title: 'agent.title', group: 'connect'
 
 /** @param {{query: URLSearchParams}} props */
 function Agent({ query }) {
-  const client = CLIENTS.find((each) => each.id === query.get('client')) ?? /** @type {typeof CLIENTS[number]} */ (CLIENTS[0]);
   const scope = query.get('npc') ? 'npc' : query.get('device') ? 'device' : 'all';
   const subject = query.get('npc') ?? query.get('device') ?? '';
+  return h('div', null,
+    h(Head, { title: t('agent.title'), text: t('agent.text') }),
+    h(Connect, { query, scope, subject }, h(Reach, { scope, subject })));
+}
+
+/** The configuration of the client that the address names, a key for it, a test. @param {{query: URLSearchParams, scope: 'all' | 'device' | 'npc', subject: string, children?: any}} props */
+export function Connect({ query, scope, subject, children }) {
+  const client = CLIENTS.find((each) => each.id === query.get('client')) ?? /** @type {typeof CLIENTS[number]} */ (CLIENTS[0]);
   const wantsStdio = client.transports.length > 1 ? query.get('by') === 'stdio' : client.transports[0] === 'stdio';
   const [key, setKey] = useState(/** @type {string | undefined} */ (undefined));
   const endpoint = scope === 'all' ? '/mcp' : `/mcp/${scope}s/${encodeURIComponent(subject)}`;
   const text = configuration(client.id, { origin: location.origin, endpoint, scope, subject, key, stdio: wantsStdio });
-  return h('div', null,
-    h(Head, { title: t('agent.title'), text: t('agent.text') }),
-    h('div', { class: 'columns two' },
-      h('div', { class: 'stack' },
-        h(Card, { title: t('agent.client') },
-          h('div', { class: 'stack' },
-            h('div', { class: 'choices', role: 'group', 'aria-label': t('agent.client') }, CLIENTS.map((each) => h('button', { key: each.id, type: 'button', 'aria-pressed': String(each === client), onClick: () => setQuery({ client: each.id }) }, each.name))),
-            client.transports.length > 1 && h('div', { class: 'row' }, h('span', { class: 'label' }, t('agent.by')), segmented({ label: t('agent.by'), value: wantsStdio ? 'stdio' : 'http', onChange: (by) => setQuery({ by }), options: [{ value: 'http', label: 'HTTP' }, { value: 'stdio', label: 'stdio' }] })),
-            client.file && h('p', { class: 'small soft' }, t('agent.file'), ' ', h('code', { class: 'break' }, client.file)),
-            h(Code, { text, label: client.name }),
-            !key && h('p', { class: 'small soft' }, t('agent.placeholder'))))),
-      h('div', { class: 'stack' },
-        h(Reach, { scope, subject }),
-        h(ClientKey, { name: client.name, made: key !== undefined, setKey }),
-        h(Test, { endpoint, secret: key }))));
+  return h('div', { class: 'columns two' },
+    h('div', { class: 'stack' },
+      h(Card, { title: t('agent.client') },
+        h('div', { class: 'stack' },
+          h('div', { class: 'choices', role: 'group', 'aria-label': t('agent.client') }, CLIENTS.map((each) => h('button', { key: each.id, type: 'button', 'aria-pressed': String(each === client), onClick: () => setQuery({ client: each.id }) }, each.name))),
+          client.transports.length > 1 && h('div', { class: 'row' }, h('span', { class: 'label' }, t('agent.by')), segmented({ label: t('agent.by'), value: wantsStdio ? 'stdio' : 'http', onChange: (by) => setQuery({ by }), options: [{ value: 'http', label: 'HTTP' }, { value: 'stdio', label: 'stdio' }] })),
+          client.file && h('p', { class: 'small soft' }, t('agent.file'), ' ', h('code', { class: 'break' }, client.file)),
+          h(Code, { text, label: client.name }),
+          !key && h('p', { class: 'small soft' }, t('agent.placeholder'))))),
+    h('div', { class: 'stack' },
+      children,
+      h(ClientKey, { name: client.name, made: key !== undefined, setKey }),
+      h(Test, { endpoint, secret: key })));
 }
 
 /** What the agent may reach: all devices, one, or an NPC. @param {{scope: 'all' | 'device' | 'npc', subject: string}} props */

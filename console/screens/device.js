@@ -1,4 +1,4 @@
-/** One device: its presence above, and its services, kept calls and raw state as tabs. */
+/** One device: its presence above, and its services, kept calls, NPC, MCP endpoint and raw state as tabs. */
 import { may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
@@ -10,8 +10,10 @@ import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href, navigate } from '../router.js';
+import { Connect } from './agent.js';
 import { DeviceCalls } from './device_calls.js';
 import { NewToken } from './device_dialogs.js';
+import { DeviceNpc } from './device_npc.js';
 import { Services } from './device_services.js';
 import { Left } from './devices.js';
 
@@ -20,7 +22,7 @@ import { Left } from './devices.js';
 /** @type {import('../screens.js').Screen} */
 export const device = { paths: ['/devices/:id', '/devices/:id/:tab'], title: 'device.title', parent: '/devices', view: DevicePage };
 
-const TABS = /** @type {const} */ (['services', 'calls', 'raw']);
+const TABS = /** @type {const} */ (['services', 'calls', 'npc', 'mcp', 'raw']);
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function DevicePage({ params, query }) {
@@ -37,6 +39,8 @@ function DevicePage({ params, query }) {
     h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : undefined })) }),
     tab === 'services' && h(Services, { key: id, device: data, query }),
     tab === 'calls' && h(DeviceCalls, { key: id, device: id }),
+    tab === 'npc' && h(DeviceNpc, { key: id, device: id }),
+    tab === 'mcp' && h(Connect, { key: id, query, scope: 'device', subject: id }),
     tab === 'raw' && h(Card, { title: `GET /v1/devices/${id}` }, data ? h(Json, { value: data, label: t('device.raw') }) : h(Bone, null)));
 }
 
@@ -51,7 +55,6 @@ function Summary({ id, device, reload }) {
         h('a', { class: 'crumb', href: href('/devices') }, h(Icon, { name: 'left' }), t('devices.title')),
         h('div', { class: 'row device-name' }, h('h1', { class: 'break' }, h(Text, null, id)), h(Button, { kind: 'plain', small: true, icon: 'copy', label: t('act.copy.id', { id }), onClick: () => copy(id) }), device && h(Presence, { online: device.online }))),
       h('div', { class: 'row' },
-        h(Button, { icon: 'agent', href: href('/agent', { device: id }) }, t('agent.title')),
         may('admin') && h(Button, { icon: 'lock', onClick: () => setOpen('token') }, t('device.token')),
         may('admin') && h('details', { class: 'menu' },
           h('summary', { class: 'button' }, t('device.more'), h(Icon, { name: 'chevron' })),

@@ -17,7 +17,7 @@ export function NewToken({ device, onClose }) {
     setToken((await post('/v1/tokens', { subject: `device:${device}`, scopes: ['device'], ttl_s: Number(ttl) })).access_token);
   });
   const named = t(/** @type {any} */ (TTLS.find((each) => each.value === ttl)?.key));
-  if (token) return h(Secret, { title: `${t('device.token')}: ${device}`, secret: token, onClose });
+  if (token) return h(Secret, { title: `${t('device.token')}: ${device}`, secret: token, qr: t('device.token.qr', { id: device }), onClose });
   return h(Dialog, { title: `${t('device.token')}: ${device}`, onClose },
     h('form', { class: 'stack', onSubmit: run },
       h('p', { class: 'soft' }, t('device.token.text', { ttl: named })),

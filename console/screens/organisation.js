@@ -8,6 +8,7 @@ import { plain } from '../form/safe.js';
 import { exact, number, t } from '../i18n.js';
 import { h, useEffect, useState } from '../preact.js';
 import { useList, useLoad, useResource } from '../resource.js';
+import { useUnsaved } from '../unsaved.js';
 import { language, LOCALES } from './books.js';
 
 /** @typedef {import('../types.js').Org} Org */
@@ -47,6 +48,7 @@ function Form({ org, etag, reload }) {
   const before = editable(org);
   const changes = Object.fromEntries(Object.entries(draft).filter(([name, value]) => value !== /** @type {any} */ (before)[name]));
   const dirty = Object.keys(changes).length > 0;
+  useUnsaved(dirty);
   const edit = (/** @type {Partial<typeof draft>} */ change) => setDraft({ ...draft, ...change });
   const days = Number(draft.recording_retention_days);
   const wrongDays = !(Number.isInteger(days) && days >= 1 && days <= 365);

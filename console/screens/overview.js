@@ -1,6 +1,6 @@
 /** The first page: which devices are there, how calls go, what needs attention. */
 import { get } from '../api.js';
-import { Button, Card, Empty, Failure, Head, Id, Outcome, Text, Time } from '../components/basic.js';
+import { Announcer, Button, Card, Empty, Failure, Head, Id, Outcome, Text, Time } from '../components/basic.js';
 import { Bars } from '../components/chart.js';
 import { Icon } from '../components/icon.js';
 import { LampBoard } from '../components/lamps.js';
@@ -37,6 +37,7 @@ function Overview() {
   return h('div', { class: 'stack wide' },
     h('header', { class: 'headline' },
       h('h1', { class: 'display' }, known === undefined || online === undefined ? h('span', { class: 'bone headline-bone' }) : t('overview.online', { online, n: known })),
+      h(Announcer, { text: known === undefined || online === undefined ? undefined : t('overview.online', { online, n: known }) }),
       h(Failure, { error: list ? undefined : devices.error, retry: devices.reload }),
       h(LampBoard, { devices: list, total: known })),
     h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, queued: queued.data }),

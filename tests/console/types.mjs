@@ -21,6 +21,7 @@ const settings = {
     paths: {
       'switchboard-api': [api], preact: [join(packages, 'preact/src/index.d.ts')], 'preact/hooks': [join(packages, 'preact/hooks/src/index.d.ts')],
       '@preact/signals': [join(packages, '@preact/signals/dist/signals.d.ts')], '@preact/signals-core': [join(packages, '@preact/signals-core/dist/signals-core.d.ts')],
+      qr: [join(packages, 'qr/index.d.ts')],
     },
   },
   include: [join(root, 'console/**/*.js')],

@@ -14,10 +14,12 @@ const MODULES = [
   { name: 'preact/hooks', file: 'preact/hooks/dist/hooks.mjs', to: 'hooks.mjs' },
   { name: '@preact/signals-core', file: '@preact/signals-core/dist/signals-core.mjs', to: 'signals-core.mjs' },
   { name: '@preact/signals', file: '@preact/signals/dist/signals.mjs', to: 'signals.mjs' },
+  { name: 'qr', file: 'qr/index.js', to: 'qr.mjs' },
 ];
 const LICENCES = [
   { file: 'preact/LICENSE', to: 'preact.LICENSE' },
   { file: '@preact/signals/LICENSE', to: 'signals.LICENSE' },
+  { file: 'qr/LICENSE-MIT', to: 'qr.LICENSE' },
 ];
 
 /** The vendored files by name, as they follow from the packages. @param {string} packages */

@@ -74,6 +74,11 @@ export const common = {
   'confirm.type': 'Type {word} to confirm',
   'secret.once': 'Copy it now: it is shown only once.',
   'secret.copied': 'I have stored it',
+  'secret.qr': 'The same text, for the camera of the device or of a phone.',
+  'leave.title': 'Leave without saving?',
+  'leave.text': 'What you have typed here is not saved and would be lost.',
+  'leave.act': 'Leave',
+  'leave.stay': 'Stay here',
 
   'time.now': 'just now',
   'time.never': 'never',

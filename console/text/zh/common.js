@@ -74,6 +74,11 @@ export const common = {
   'confirm.type': '输入 {word} 以确认',
   'secret.once': '请立即复制：它只显示一次。',
   'secret.copied': '我已保存',
+  'secret.qr': '同样的内容，供设备或手机的摄像头读取。',
+  'leave.title': '不保存就离开？',
+  'leave.text': '在此输入的内容尚未保存，离开后会丢失。',
+  'leave.act': '离开',
+  'leave.stay': '留在此页',
 
   'time.now': '刚刚',
   'time.never': '从未',

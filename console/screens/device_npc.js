@@ -1,0 +1,74 @@
+/** Which NPC speaks through a device: its own, or the default one; and a choice of another. */
+import { useAct } from '../act.js';
+import { may, path, request } from '../api.js';
+import { Avatar } from '../character/controls.js';
+import { Bone, Button, Card, Empty, Failure, Text, toast } from '../components/basic.js';
+import { SelectField } from '../components/field.js';
+import { plain } from '../form/safe.js';
+import { t } from '../i18n.js';
+import { useLive } from '../live.js';
+import { h, useEffect, useState } from '../preact.js';
+import { useLoad, useResource } from '../resource.js';
+import { href } from '../router.js';
+import { setDefault } from './npcs.js';
+
+/** @typedef {import('../types.js').Schemas['Npc']} Npc */
+
+/** The NPC of a device alone, and the default one. @param {string} device @param {AbortSignal} signal */
+async function serving(device, signal) {
+  const [linked, org] = await Promise.all([request('GET', '/v1/npcs', { query: { device_id: device, limit: 1 }, signal }), request('GET', '/v1/org', { signal })]);
+  const own = /** @type {Npc | undefined} */ (linked.data.npcs[0]);
+  const id = org.data.default_npc_id;
+  const fallback = id ? (own?.id === id ? own : /** @type {Npc} */ ((await request('GET', path`/v1/npcs/${id}`, { signal })).data)) : undefined;
+  return { own, fallback };
+}
+
+/** Adds a device to an NPC, or takes it away. @param {string} npc @param {(devices: string[]) => string[]} change */
+async function relink(npc, change) {
+  const { data, etag } = await request('GET', path`/v1/npcs/${npc}`);
+  await request('PATCH', path`/v1/npcs/${npc}`, { etag, body: { device_ids: change(data.device_ids ?? []) }, contentType: 'application/merge-patch+json' });
+}
+
+/** @param {{device: string}} props */
+export function DeviceNpc({ device }) {
+  const resource = useLoad((signal) => serving(device, signal), [device]);
+  useLive(resource.reload);
+  if (!resource.data) return h(Card, null, resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Bone, { width: 260 }));
+  const { own, fallback } = resource.data;
+  const npc = own ?? fallback;
+  return h('div', { class: 'columns two' },
+    npc ? h(Card, { title: t('device.npc.speaks') }, h('div', { class: 'stack' },
+      h('div', { class: 'row apart' },
+        h('span', { class: 'who' }, h(Avatar, { id: npc.effective.avatar, name: npc.effective.name, large: true }),
+          h('span', { class: 'two-lines' }, h('a', { class: 'main', href: href(`/npcs/${npc.id}`) }, h(Text, null, npc.effective.name)), npc.effective.persona?.role && h('span', { class: 'small soft' }, h(Text, null, npc.effective.persona.role)))),
+        h(Button, { icon: 'voice', href: href(`/npcs/${npc.id}`, { talk: '1' }) }, t('talk.title'))),
+      h('p', { class: 'soft' }, own ? t('device.npc.own') : t('device.npc.fallback'))))
+      : h(Card, { flush: true }, h(Empty, { title: t('device.npc.none'), text: t('device.npc.none.text'), action: h(Button, { href: href('/npcs') }, t('npcs.title')) })),
+    may('admin') && h(Choice, { key: own?.id ?? '', device, own, fallback, reload: resource.reload }));
+}
+
+/** @param {{device: string, own: Npc | undefined, fallback: Npc | undefined, reload: () => void}} props */
+function Choice({ device, own, fallback, reload }) {
+  const npcs = useResource('/v1/npcs', { limit: 200 });
+  const [chosen, setChosen] = useState(own?.id ?? '');
+  const [standard, setStandard] = useState(fallback?.id ?? '');
+  useEffect(() => { setStandard(fallback?.id ?? ''); }, [fallback?.id]);
+  const { busy, error, run } = useAct(async () => {
+    if (chosen !== (own?.id ?? '')) {
+      // A device has one NPC: the former one lets it go first.
+      if (own) await relink(own.id, (devices) => devices.filter((each) => each !== device));
+      if (chosen) await relink(chosen, (devices) => [...devices, device]);
+      toast(t('device.npc.changed'));
+    }
+    if (standard !== (fallback?.id ?? '')) await setDefault(standard || null);
+    reload();
+  });
+  /** @type {{value: string, label: string}[]} */
+  const options = (npcs.data?.npcs ?? []).map((/** @type {Npc} */ npc) => ({ value: npc.id, label: plain(npc.effective.name) }));
+  for (const npc of [own, fallback]) if (npc && !options.some((each) => each.value === npc.id)) options.push({ value: npc.id, label: plain(npc.effective.name) });
+  return h(Card, { title: t('device.npc.choose') }, h('form', { class: 'stack', onSubmit: run },
+    h(SelectField, { label: t('device.npc.ofDevice'), value: chosen, onChange: setChosen, options: [{ value: '', label: t('device.npc.useDefault') }, ...options] }),
+    h(SelectField, { label: t('org.npc'), hint: t('org.npc.hint'), value: standard, onChange: setStandard, options: [{ value: '', label: t('org.npc.none') }, ...options] }),
+    h(Failure, { error }),
+    h('div', null, h(Button, { kind: 'primary', type: 'submit', busy, disabled: chosen === (own?.id ?? '') && standard === (fallback?.id ?? '') }, t('act.save')))));
+}

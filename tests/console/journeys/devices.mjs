@@ -1,0 +1,76 @@
+// What a person does on the page of a device beyond calls: its token as a picture, its NPC, its MCP endpoint; and leaving a form.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+
+/** @type {Record<string, (page: import('playwright-core').Page, world: import('./characters.mjs').World) => Promise<void>>} */
+export const DEVICES = {
+  async 'a page with changes is not left unasked'(page, world) {
+    await page.goto(`${world.url}/devices`);
+    await page.getByRole('link', { name: 'Organisation' }).click();
+    const name = page.getByLabel('Name', { exact: true });
+    await name.fill('Something else');
+    await page.getByRole('link', { name: 'Usage' }).click();
+    const asked = page.getByRole('dialog', { name: 'Leave without saving?' });
+    await asked.waitFor();
+    await world.audit(page, 'leave');
+    await page.screenshot({ path: join(world.pictures, 'leave.png') });
+    await asked.getByRole('button', { name: 'Stay here' }).click();
+    assert.equal(await name.inputValue(), 'Something else');
+    await page.goBack();
+    await asked.waitFor();
+    await page.keyboard.press('Escape');
+    assert.match(page.url(), /\/organisation$/);
+    assert.equal(await name.inputValue(), 'Something else');
+    await page.goBack();
+    await asked.getByRole('button', { name: 'Leave' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Devices' }).waitFor();
+    assert.match(page.url(), /\/devices$/);
+    await page.goForward();
+    await name.waitFor();
+    assert.notEqual(await name.inputValue(), 'Something else');
+  },
+
+  async 'a token is shown once, as text and as a picture that is the text'(page, world) {
+    await page.goto(`${world.url}/devices/toy-1`);
+    await page.getByRole('button', { name: 'New token' }).click();
+    await page.getByRole('button', { name: 'Issue' }).click();
+    const code = page.getByRole('img', { name: 'QR code with the token of toy-1' });
+    await code.waitFor();
+    await world.audit(page, 'token');
+    await page.screenshot({ path: join(world.pictures, 'token.png') });
+    const size = Number((await code.getAttribute('viewBox')).split(' ')[2]);
+    assert.ok(size > 60 && (size - 8 - 17) % 4 === 0, `${size} modules`);
+    await page.getByRole('button', { name: 'I have stored it' }).click();
+    assert.equal(await code.count(), 0);
+  },
+
+  async 'a device is linked with an NPC, and lets it go'(page, world) {
+    const npc = await world.api('POST', '/v1/npcs', { overrides: { name: 'Pilot' } });
+    await page.goto(`${world.url}/devices/toy-1/npc`);
+    await page.getByText('No NPC speaks through this device').waitFor();
+    await page.getByLabel('NPC of this device').selectOption('Pilot');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('This NPC is linked with the device.').waitFor();
+    await world.audit(page, 'device npc');
+    await page.screenshot({ path: join(world.pictures, 'device-npc.png') });
+    assert.deepEqual((await world.api('GET', `/v1/npcs/${npc.id}`)).device_ids, ['toy-1']);
+    await page.getByLabel('NPC of this device').selectOption('');
+    await page.getByLabel('Default NPC').selectOption('Pilot');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('The default NPC answers, because the device has none of its own.').waitFor();
+    await page.getByLabel('Default NPC').selectOption('');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('No NPC speaks through this device').waitFor();
+  },
+
+  async 'the MCP endpoint of a device is configured on its page'(page, world) {
+    await page.goto(`${world.url}/devices/toy-1/mcp`);
+    await page.getByText('/mcp/devices/toy-1').first().waitFor();
+    await page.getByRole('button', { name: 'Make a key for Claude Code' }).click();
+    await page.getByText('The key is in the configuration').waitFor();
+    await page.getByRole('button', { name: 'Test', exact: true }).click();
+    await page.getByText('It works: 3 tools').waitFor();
+    await world.audit(page, 'device mcp');
+    await page.screenshot({ path: join(world.pictures, 'device-mcp.png') });
+  },
+};
