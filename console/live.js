@@ -1,51 +1,188 @@
-/** Keeps what is shown up to date: while it runs and the page is visible, subscribers reload every few seconds. */
+/**
+ * Keeps what is shown up to date. While the stream of events is open, an event marks what it is
+ * about, and that is read again; whatever no event is about, and everything while there is no
+ * stream, is read every few seconds. A hidden page or a pause has neither.
+ */
+import { Problem, send } from './api.js';
 import { signal, useEffect, useRef } from './preact.js';
+import { isStream, read } from './sse.js';
 
 export const POLL_INTERVAL_MS = 5_000;
+/** At most one reading of a view in this time, however many events it is about. */
+export const EVENT_INTERVAL_MS = 1_000;
+/** The server says something every 15 s. */
+const SILENCE_MS = 45_000;
+const FIRST_BACKOFF_MS = 1_000;
+const MAX_BACKOFF_MS = 30_000;
+const EVENTS_KEPT = 50;
+
+/**
+ * @typedef {{type: string, id?: string, data: Record<string, any>}} LiveEvent
+ * @typedef {{reload: () => void, of: string[] | undefined, last: number, timer: ReturnType<typeof setTimeout> | undefined}} Subscriber
+ * @typedef {(last: string | undefined, emit: (event: LiveEvent) => void, open: () => void, stop: AbortSignal) => Promise<void>} Source
+ * runs until the stream ends; calls `open` once it is there
+ */
+
+/** What an event is about: kinds of things, and the things themselves. @param {LiveEvent} event @returns {string[]} */
+export function topics({ type, data }) {
+  const kind = type === 'setting.changed' ? String(data.kind) : type.replace(/\..*$/, '');
+  return [kind, ...[data.device_id, data.call_id, data.id].filter((id) => typeof id === 'string').map((id) => `${kind}:${id}`)];
+}
 
 export class Live {
-  constructor() {
+  /** @param {Source} [source] of events; without one, everything is polled */
+  constructor(source) {
+    this.source = source;
     this.paused = signal(false);
-    /** @type {Set<() => void>} */
+    /** How changes are noticed. @type {import('./vendor/signals.mjs').Signal<'live' | 'reconnecting' | 'polling'>} */
+    this.state = signal('polling');
+    /** The last events, newest first. @type {import('./vendor/signals.mjs').Signal<LiveEvent[]>} */
+    this.events = signal([]);
+    /** @type {Set<Subscriber>} */
     this.subscribers = new Set();
     /** @type {ReturnType<typeof setInterval> | undefined} */
     this.timer = undefined;
+    /** @type {string | undefined} */
+    this.last = undefined;
+    /** @type {AbortController | undefined} */
+    this.stream = undefined;
   }
 
-  /** Adds a subscriber; returns what removes it. @param {() => void} reload */
-  subscribe(reload) {
-    this.subscribers.add(reload);
-    return () => { this.subscribers.delete(reload); };
+  /** Adds a subscriber; returns what removes it. @param {() => void} reload @param {string[]} [of] the topics that it shows; without them it is polled */
+  subscribe(reload, of) {
+    const subscriber = /** @type {Subscriber} */ ({ reload, of, last: 0, timer: undefined });
+    this.subscribers.add(subscriber);
+    return () => {
+      clearTimeout(subscriber.timer);
+      this.subscribers.delete(subscriber);
+    };
   }
 
   /** Holds what is shown still, or reloads it and keeps it up to date again. @param {boolean} paused */
   pause(paused) {
     this.paused.value = paused;
     this.reload();
+    this.follow();
   }
 
   start() {
-    this.timer ??= setInterval(() => this.reload(), POLL_INTERVAL_MS);
+    this.timer ??= setInterval(() => this.reload(this.state.value === 'live'), POLL_INTERVAL_MS);
+    this.follow();
   }
 
   stop() {
     clearInterval(this.timer);
     this.timer = undefined;
+    this.last = undefined;
+    this.events.value = [];
+    this.follow();
   }
 
-  reload() {
-    // A hidden page would keep its session from ending.
+  /** A hidden page would keep its session from ending. */
+  get resting() {
+    return this.timer === undefined || this.paused.value || Boolean(globalThis.document?.hidden);
+  }
+
+  /** @param {boolean} [polled] only those that no event is about */
+  reload(polled = false) {
     if (this.paused.value || globalThis.document?.hidden) return;
-    for (const reload of [...this.subscribers]) reload();
+    for (const subscriber of [...this.subscribers]) if (!polled || !subscriber.of) subscriber.reload();
+  }
+
+  /** Opens the stream, or closes it, as is fit now. */
+  follow() {
+    if (this.resting) {
+      this.stream?.abort();
+      this.stream = undefined;
+    } else if (!this.stream && this.source) {
+      this.stream = new AbortController();
+      this.run(this.source, this.stream.signal);
+    }
+  }
+
+  /** @param {Source} source @param {AbortSignal} stop */
+  async run(source, stop) {
+    let backoff = FIRST_BACKOFF_MS;
+    while (!stop.aborted) {
+      let wait = 0;
+      try {
+        await source(this.last, (event) => this.take(event), () => {
+          backoff = FIRST_BACKOFF_MS;
+          this.state.value = 'live';
+          if (this.last === undefined) this.reload();
+        }, stop);
+      } catch (error) {
+        if (stop.aborted) break;
+        const status = error instanceof Problem ? error.status : 0;
+        // There is no such stream, or not for this session: polling is enough.
+        if (status >= 400 && status < 500 && status !== 429) break;
+        if (status === 429) wait = error instanceof Problem ? error.retryAfterMs ?? MAX_BACKOFF_MS : 0;
+      }
+      if (stop.aborted) break;
+      this.state.value = wait > 0 ? 'polling' : 'reconnecting';
+      wait ||= backoff * (0.5 + Math.random() / 2);
+      backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
+      await new Promise((resume) => {
+        const timer = setTimeout(resume, wait);
+        stop.addEventListener('abort', () => { clearTimeout(timer); resume(undefined); }, { once: true });
+      });
+    }
+    if (this.stream === undefined || this.stream.signal === stop) this.state.value = 'polling';
+  }
+
+  /** @param {LiveEvent} event */
+  take(event) {
+    this.last = event.id ?? event.data.position ?? this.last;
+    if (event.type === 'gap') return this.reload();
+    if (event.type === 'ready') return undefined;
+    this.events.value = [event, ...this.events.value].slice(0, EVENTS_KEPT);
+    const about = topics(event);
+    for (const subscriber of this.subscribers) if (subscriber.of?.some((topic) => about.includes(topic))) this.mark(subscriber);
+    return undefined;
+  }
+
+  /** @param {Subscriber} subscriber */
+  mark(subscriber) {
+    if (subscriber.timer !== undefined) return;
+    const left = subscriber.last + EVENT_INTERVAL_MS - Date.now();
+    subscriber.timer = setTimeout(() => {
+      subscriber.timer = undefined;
+      subscriber.last = Date.now();
+      if (!this.paused.value) subscriber.reload();
+    }, Math.max(0, left));
   }
 }
 
-/** The polling of this page. */
-export const live = new Live();
+/** The events of the organisation. @type {Source} */
+async function organisationEvents(last, emit, open, stop) {
+  const silence = new AbortController();
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const heard = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => silence.abort(), SILENCE_MS);
+  };
+  try {
+    const response = await send('GET', '/v1/events', { accept: 'text/event-stream', signal: AbortSignal.any([stop, silence.signal]), headers: last ? { 'Last-Event-ID': last } : undefined });
+    if (!isStream(response)) throw new Problem(404, {}, undefined, undefined);
+    open();
+    heard();
+    await read(response, ({ type, id, data }) => {
+      const value = JSON.parse(data);
+      emit({ type, id, data: value && typeof value === 'object' ? value : {} });
+    }, heard);
+  } finally {
+    clearTimeout(timer);
+  }
+}
 
-/** Calls back whenever what a view shows is to be read again. @param {() => void} reload */
-export function useLive(reload) {
+/** What keeps this page up to date. */
+export const live = new Live(organisationEvents);
+globalThis.document?.addEventListener('visibilitychange', () => live.follow());
+
+/** Calls back whenever what a view shows is to be read again. @param {() => void} reload @param {string[]} [of] as `topics` names it: kinds, or things such as `device:toy-1` */
+export function useLive(reload, of) {
   const latest = useRef(reload);
   latest.current = reload;
-  useEffect(() => live.subscribe(() => latest.current()), []);
+  useEffect(() => live.subscribe(() => latest.current(), of), [of?.join(' ')]);
 }

@@ -60,15 +60,16 @@ export function parser(emit) {
 
 /**
  * The events of a response, until it ends.
- * @param {Response} response @param {(event: ServerEvent) => void} emit
+ * @param {Response} response @param {(event: ServerEvent) => void} emit @param {() => void} [heard] called whenever something comes, a comment too
  */
-export async function read(response, emit) {
+export async function read(response, emit, heard) {
   if (!response.body) return;
   const events = parser(emit);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    heard?.();
     events.push(value);
   }
 }

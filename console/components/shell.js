@@ -81,9 +81,9 @@ function Navigation({ open }) {
 /** How often what is shown is read, and the switch that holds it still. */
 function Connection() {
   const paused = live.paused.value;
-  const shown = paused ? 'paused' : 'polling';
+  const shown = paused ? 'paused' : live.state.value;
   return h('div', { class: `connection ${shown}` },
-    h('span', { class: 'connection-state', title: t('live.title') }, h('i', { 'aria-hidden': 'true' }), h('span', { class: 'connection-word' }, t(`live.${shown}`))),
+    h('span', { class: 'connection-state', title: t(`live.${shown}.text`) }, h('i', { 'aria-hidden': 'true' }), h('span', { class: 'connection-word' }, t(`live.${shown}`))),
     h(Button, { kind: 'plain', small: true, icon: paused ? 'play' : 'pause', label: t(paused ? 'live.resume' : 'live.pause'), onClick: () => live.pause(!paused) }));
 }
 

@@ -26,7 +26,7 @@ function BookPage({ params }) {
   /** @type {SkillsBook | undefined} */
   const data = resource.data;
   const [deleting, setDeleting] = useState(false);
-  useLive(resource.reload);
+  useLive(resource.reload, [`book:${id}`]);
   useProgress(data?.state === 'parsing' || data?.state === 'indexing', resource.reload);
   useEffect(() => { if (data?.state === 'uploading') resumeKept([data], resource.reload); }, [data?.state]);
   const back = { to: '/books', label: t('books.title') };

@@ -45,7 +45,7 @@ function Books() {
   const list = useList('/v1/skills-books', 'skills_books', {});
   /** @type {SkillsBook[] | undefined} */
   const items = list.data?.items;
-  useLive(list.reload);
+  useLive(list.reload, ['book']);
   useProgress((items ?? []).some((book) => book.state === 'parsing' || book.state === 'indexing'), list.reload);
   const loaded = items !== undefined;
   useEffect(() => { if (items) resumeKept(items, list.reload); }, [loaded]);

@@ -18,9 +18,11 @@ function CallPage({ params }) {
   const id = /** @type {string} */ (params.id);
   const resource = useResource(path`/v1/calls/${id}`);
   const data = /** @type {Call | undefined} */ (resource.data);
-  useLive(() => {
+  const again = () => {
     if (data?.state !== 'ended') resource.reload();
-  });
+  };
+  useLive(again);
+  useLive(again, [`call:${id}`]);
   const back = { to: '/calls', label: t('calls.title') };
   if (resource.error && !data) return h('div', null, h(Head, { title: t('call.title'), back }), h(Failure, { error: resource.error, retry: resource.reload }));
   return h('div', { class: 'stack wide' },

@@ -17,7 +17,9 @@ export const calls = { paths: ['/calls'], title: 'calls.title', group: 'run', ic
 function Calls({ query }) {
   const filter = { device_id: query.get('device_id') ?? '', state: query.get('state') ?? '' };
   const list = useList('/v1/calls', 'calls', { ...filter, order: 'desc' });
+  // An event says that a call has ended, none that it was accepted.
   useLive(list.reload);
+  useLive(list.reload, ['call']);
   return h('div', null,
     h(Head, { title: t('calls.title'), text: t('calls.text') }),
     h('div', { class: 'toolbar' },

@@ -11,6 +11,7 @@ import { columns } from './calls.js';
 export function DeviceCalls({ device }) {
   const list = useList('/v1/calls', 'calls', { device_id: device, order: 'desc' });
   useLive(list.reload);
+  useLive(list.reload, [`call:${device}`]);
   return h(Card, { flush: true }, table({
     label: t('device.calls'), columns: columns({ device: false }), items: list.data?.items, id: (call) => call.call_id, error: list.error, reload: list.reload, loading: list.loading,
     more: list.data?.more && list.more, empty: h(Empty, { title: t('calls.none'), text: t('calls.none.text') }),

@@ -32,7 +32,7 @@ async function relink(npc, change) {
 /** @param {{device: string}} props */
 export function DeviceNpc({ device }) {
   const resource = useLoad((signal) => serving(device, signal), [device]);
-  useLive(resource.reload);
+  useLive(resource.reload, ['npc', 'org', `device:${device}`]);
   if (!resource.data) return h(Card, null, resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Bone, { width: 260 }));
   const { own, fallback } = resource.data;
   const npc = own ?? fallback;

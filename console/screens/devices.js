@@ -13,13 +13,11 @@ import { href, setQuery } from '../router.js';
 /** @type {import('../screens.js').Screen} */
 export const devices = { paths: ['/devices'], title: 'devices.title', group: 'run', icon: 'devices', shortcut: 'd', view: Devices };
 
-/** How long a filter waits for the next letter. */
-
 /** @param {{query: URLSearchParams}} props */
 function Devices({ query }) {
   const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '' };
   const list = useList('/v1/devices', 'devices', { services: 'names', ...filter });
-  useLive(list.reload);
+  useLive(list.reload, ['device']);
   const sort = query.get('sort') ?? 'id';
   const filtered = Object.values(filter).some(Boolean);
   const items = useMemo(() => list.data && sorted(/** @type {Device[]} */ (list.data.items), sort), [list.data, sort]);

@@ -29,7 +29,7 @@ function Keys({ query }) {
   const [creating, setCreating] = useState(false);
   const [made, setMade] = useState(/** @type {import('../types.js').CreatedKey | undefined} */ (undefined));
   const list = useList('/v1/api-keys', 'api_keys', {}, 100);
-  useLive(list.reload);
+  useLive(list.reload, ['key']);
   return h('div', null,
     h(Head, { title: t('keyring.title'), text: t(`keyring.text.${view}`) },
       segmented({ label: t('keyring.title'), value: view, onChange: (value) => setQuery({ view: value === 'tokens' ? 'tokens' : undefined }), options: [{ value: 'keys', label: t('keyring.keys') }, { value: 'tokens', label: t('keyring.tokens') }] }),

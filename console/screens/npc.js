@@ -44,7 +44,7 @@ function Npc({ params, query }) {
   const id = params.id ?? '';
   const edited = useDocument(path`/v1/npcs/${id}`, flat, patch, 'overrides');
   const templates = useList('/v1/templates', 'templates', {}, 200);
-  useLive(templates.reload);
+  useLive(templates.reload, ['template']);
   const { data, values } = edited;
   const back = h('a', { class: 'crumb', href: href('/npcs') }, h(Icon, { name: 'left' }), t('npcs.title'));
   if (edited.loadError && !data) return h('div', { class: 'stack' }, h('header', { class: 'page-head' }, h('div', null, back, h('h1', { class: 'mono break' }, h(Text, null, id)))), h(Failure, { error: edited.loadError, retry: edited.reload }));

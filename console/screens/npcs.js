@@ -40,7 +40,7 @@ function Npcs({ query }) {
   useLive(() => {
     list.reload();
     org.reload();
-  });
+  }, ['npc', 'org']);
   const named = (/** @type {string | null | undefined} */ id) => templates.data?.items.find((each) => each.id === id)?.name;
   /** @type {Npc[] | undefined} */
   const all = list.data?.items;

@@ -2,6 +2,7 @@
 import { get } from '../api.js';
 import { Announcer, Button, Card, Empty, Failure, Head, Id, Outcome, Text, Time } from '../components/basic.js';
 import { Bars } from '../components/chart.js';
+import { Events } from '../components/events.js';
 import { Icon } from '../components/icon.js';
 import { LampBoard } from '../components/lamps.js';
 import { clock, duration, now, number, relative, t } from '../i18n.js';
@@ -27,6 +28,8 @@ function Overview() {
   useLive(() => {
     devices.reload();
     counts.reload();
+  }, ['device']);
+  useLive(() => {
     usage.reload();
     queued.reload();
   });
@@ -41,7 +44,7 @@ function Overview() {
       h(Failure, { error: list ? undefined : devices.error, retry: devices.reload }),
       h(LampBoard, { devices: list, total: known })),
     h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, queued: queued.data }),
-    h('div', { class: 'columns even' }, h(Recent, null), h(Attention, null)));
+    h('div', { class: 'columns even' }, h('div', { class: 'stack' }, h(Attention, null), h(Recent, null)), h(Events, null)));
 }
 
 function Welcome() {
@@ -121,7 +124,7 @@ function Recent() {
 /** What is out of order among webhooks, books and voices. */
 function Attention() {
   const troubles = useLoad(findTroubles, []);
-  useLive(troubles.reload);
+  useLive(troubles.reload, ['webhook', 'book', 'voice']);
   now.value;
   return h(Card, { title: t('overview.attention'), flush: true },
     troubles.error && !troubles.data ? h('div', { class: 'body' }, h(Failure, { error: troubles.error, retry: troubles.reload }))

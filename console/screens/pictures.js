@@ -34,7 +34,7 @@ function Pictures({ query }) {
   const items = list.data?.items;
   const [sending, setSending] = useState(/** @type {string[]} */ ([]));
   const [failed, setFailed] = useState(/** @type {{name: string, error: Error}[]} */ ([]));
-  useLive(list.reload);
+  useLive(list.reload, ['picture']);
   const take = async (/** @type {File[]} */ files) => {
     setFailed([]);
     for (const file of files) {

@@ -29,7 +29,7 @@ function Template({ params }) {
   const id = params.id ?? '';
   const edited = useDocument(templatePath(id), flatten, patchOf);
   const users = useList('/v1/npcs', 'npcs', { template_id: id }, 100);
-  useLive(users.reload);
+  useLive(users.reload, ['npc']);
   const { data, values } = edited;
   const back = h('a', { class: 'crumb', href: href('/templates') }, h(Icon, { name: 'left' }), t('templates.title'));
   if (edited.loadError && !data) return h('div', { class: 'stack' }, h('header', { class: 'page-head' }, h('div', null, back, h('h1', { class: 'mono break' }, h(Text, null, id)))), h(Failure, { error: edited.loadError, retry: edited.reload }));

@@ -28,7 +28,7 @@ function Templates({ query }) {
   useLive(() => {
     list.reload();
     npcs.reload();
-  });
+  }, ['template', 'npc']);
   /** @type {Template[] | undefined} */
   const all = list.data?.items;
   const wanted = text.trim().toLowerCase();

@@ -28,7 +28,7 @@ function Voices({ query }) {
   /** @type {Voice[] | undefined} */
   const items = list.data?.items;
   const [adding, setAdding] = useState(false);
-  useLive(list.reload);
+  useLive(list.reload, ['voice']);
   const add = h(Button, { kind: 'primary', icon: 'plus', disabled: !may('admin'), onClick: () => setAdding(true) }, t('voices.add'));
   return h('div', null,
     h(Head, { title: t('voices.title'), text: t('voices.text') }, add),

@@ -37,7 +37,7 @@ function WebhookPage({ params, query }) {
     resource.reload();
     deliveries.reload();
   };
-  useLive(reload);
+  useLive(reload, [`webhook:${id}`]);
   const pending = (deliveries.data?.items ?? []).some((/** @type {Delivery} */ each) => each.state === 'pending');
   useEffect(() => {
     if (!pending) return undefined;

@@ -25,7 +25,7 @@ function Webhooks() {
   const list = useList('/v1/webhooks', 'webhooks', {});
   const [adding, setAdding] = useState(false);
   const [made, setMade] = useState(/** @type {import('../types.js').CreatedWebhook | undefined} */ (undefined));
-  useLive(list.reload);
+  useLive(list.reload, ['webhook']);
   const add = h(Button, { kind: 'primary', icon: 'plus', disabled: !may('admin'), onClick: () => setAdding(true) }, t('webhooks.add'));
   return h('div', null,
     h(Head, { title: t('webhooks.title'), text: t('webhooks.text') }, add),

@@ -11,7 +11,7 @@ import { shell } from '../components/snippets.js';
 import { plain } from '../form/safe.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useMemo, useState } from '../preact.js';
+import { h, useMemo, useState } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href, setQuery } from '../router.js';
 
@@ -21,8 +21,6 @@ import { href, setQuery } from '../router.js';
 export const welcome = { paths: ['/welcome'], title: 'welcome.title', parent: '/', view: Welcome };
 
 const DEVICE_ID = /^[A-Za-z0-9._:-]{1,64}$/;
-/** How often a missing device is looked for in the first steps. */
-const LOOK_INTERVAL_MS = 2_000;
 
 /** @param {{query: URLSearchParams}} props */
 function Welcome({ query }) {
@@ -31,12 +29,7 @@ function Welcome({ query }) {
   const valid = DEVICE_ID.test(id);
   const resource = useResource(valid ? path`/v1/devices/${id}` : undefined);
   const device = /** @type {Device | undefined} */ (resource.error instanceof Problem && resource.error.status === 404 ? undefined : resource.data);
-  useLive(resource.reload);
-  useEffect(() => {
-    if (device?.online) return undefined;
-    const timer = setInterval(resource.reload, LOOK_INTERVAL_MS);
-    return () => clearInterval(timer);
-  }, [device?.online, resource.reload]);
+  useLive(resource.reload, [`device:${id}`]);
   const names = /** @type {const} */ (['device', 'call', 'agent']);
   return h('div', { class: 'narrow' },
     h(Head, { title: t('welcome.title'), text: t('welcome.text') }, h(Button, { kind: 'plain', href: href('/') }, t('act.skip'))),

@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { retryAfter, url } from '../../console/api.js';
+import { Problem, retryAfter, url } from '../../console/api.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
 import { callSnippets, python, shell } from '../../console/components/snippets.js';
 import { link, parts, plain, shownAs } from '../../console/form/safe.js';
 import { fill } from '../../console/i18n.js';
-import { Live, POLL_INTERVAL_MS } from '../../console/live.js';
+import { EVENT_INTERVAL_MS, Live, POLL_INTERVAL_MS, topics } from '../../console/live.js';
 import { match } from '../../console/router.js';
 import { parser } from '../../console/sse.js';
 import { en } from '../../console/text/en.js';
@@ -128,4 +128,66 @@ test('plurals follow the language', () => {
   const entry = { one: '{n} call', other: '{n} calls' };
   assert.deepEqual([1, 2, 1234].map((n) => fill(entry, 'en', { n })), ['1 call', '2 calls', '1,234 calls']);
   assert.equal(fill('{unknown} stays', 'en', {}), '{unknown} stays');
+});
+
+test('an event is about a kind of thing, and about things', () => {
+  const cases = [
+    ['device.online', { device_id: 'toy-1' }, ['device', 'device:toy-1']],
+    ['call.ended', { device_id: 'toy-1', call_id: 'call_1' }, ['call', 'call:toy-1', 'call:call_1']],
+    ['book.changed', { id: 'book_1', state: 'ready' }, ['book', 'book:book_1']],
+    ['setting.changed', { kind: 'npc', id: 'npc_1' }, ['npc', 'npc:npc_1']],
+  ];
+  for (const [type, data, expected] of cases) assert.deepEqual(topics({ type, data }), expected, type);
+});
+
+/** What runs once the promises that are settled have been followed. */
+const settled = () => new Promise((resume) => setImmediate(resume));
+
+test('a stream takes the place of polling where events are about what is shown', async (context) => {
+  context.mock.timers.enable({ apis: ['setInterval', 'setTimeout', 'Date'] });
+  const streams = [];
+  const live = new Live((last, emit, open, stop) => new Promise((resolve, reject) => {
+    streams.push({ last, emit, open, end: resolve, fail: reject, stop });
+    stop.addEventListener('abort', () => reject(stop.reason));
+  }));
+  const reads = { toy: 0, all: 0, polled: 0 };
+  live.subscribe(() => { reads.toy += 1; }, ['device:toy-1']);
+  live.subscribe(() => { reads.all += 1; }, ['device']);
+  live.subscribe(() => { reads.polled += 1; });
+  live.start();
+  context.mock.timers.tick(POLL_INTERVAL_MS);
+  assert.deepEqual(reads, { toy: 1, all: 1, polled: 1 });
+  streams[0].open();
+  assert.equal(live.state.value, 'live');
+  assert.deepEqual(reads, { toy: 2, all: 2, polled: 2 }, 'what changed before the stream was open');
+  context.mock.timers.tick(POLL_INTERVAL_MS);
+  assert.deepEqual(reads, { toy: 2, all: 2, polled: 3 });
+  for (let event = 0; event < 50; event += 1) streams[0].emit({ type: 'device.online', id: `${event}`, data: { device_id: event === 0 ? 'toy-1' : 'toy-2' } });
+  context.mock.timers.tick(0);
+  assert.deepEqual(reads, { toy: 3, all: 3, polled: 3 });
+  streams[0].emit({ type: 'device.offline', id: '50', data: { device_id: 'toy-2' } });
+  context.mock.timers.tick(EVENT_INTERVAL_MS / 2);
+  assert.equal(reads.all, 3, 'once a second at most');
+  context.mock.timers.tick(EVENT_INTERVAL_MS / 2);
+  assert.equal(reads.all, 4);
+  streams[0].emit({ type: 'gap', id: '51', data: {} });
+  assert.deepEqual(reads, { toy: 4, all: 5, polled: 4 });
+
+  streams[0].end();
+  await settled();
+  assert.equal(live.state.value, 'reconnecting');
+  context.mock.timers.tick(POLL_INTERVAL_MS);
+  await settled();
+  assert.deepEqual(reads, { toy: 5, all: 6, polled: 5 });
+  assert.equal(streams[1].last, '51');
+  streams[1].open();
+  assert.deepEqual(reads, { toy: 5, all: 6, polled: 5 }, 'the stream goes on where it ended');
+  live.pause(true);
+  assert.equal(streams[1].stop.aborted, true);
+  live.pause(false);
+  assert.equal(streams[2].last, '51');
+  streams[2].fail(new Problem(404, {}, undefined, undefined));
+  await settled();
+  assert.equal(live.state.value, 'polling');
+  live.stop();
 });
