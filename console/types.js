@@ -2,7 +2,7 @@
  * The types of the API: those of the OpenAPI document, and what a device registers.
  *
  * @typedef {import('switchboard-api').components['schemas']} Schemas
- * @typedef {Schemas['Device']} Device
+ * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null}} Device
  * @typedef {Schemas['CallResult']} CallResult
  * @typedef {Schemas['StoredCall']} StoredCall
  * @typedef {Schemas['Outcome']} Outcome
@@ -20,9 +20,27 @@
  * @typedef {Schemas['CreatedWebhook']} CreatedWebhook
  * @typedef {Schemas['Delivery']} Delivery
  * @typedef {Schemas['AuditEntry']} AuditEntry
- * @typedef {Schemas['Org']} Org
+ * @typedef {Schemas['Org'] & {journal_params?: boolean, model_approval?: 'off' | 'required'}} Org
  * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
+ *
+ * @typedef {object} JournalEntry one ended call of any caller
+ * @property {string} id
+ * @property {string} ended_at
+ * @property {string} device_id
+ * @property {string} service
+ * @property {string} outcome
+ * @property {string} delivered
+ * @property {number} elapsed_ms
+ * @property {'rest' | 'mcp' | 'chat'} via
+ * @property {{kind: string, id: string, name?: string | null}} caller
+ * @property {number} params_bytes
+ * @property {number} result_bytes
+ * @property {string | null} [call_id]
+ * @property {unknown} [params]
+ * @property {boolean} [params_cut]
+ * @property {unknown} [result]
+ * @property {boolean} [result_cut]
  *
  * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
  * @property {string} [description]

@@ -1,27 +1,37 @@
-/** The kept calls: those in the background and those that are queued. */
+/** The calls: those that outlive their request, and the journal of all that have ended. */
 import { Card, Delivered, Empty, Head, Id, Outcome, Text, Time } from '../components/basic.js';
-import { Filter, segmented } from '../components/field.js';
+import { Filter, segmented, Tabs } from '../components/field.js';
+import { Journal } from '../components/journal.js';
 import { table } from '../components/table.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h } from '../preact.js';
 import { useList } from '../resource.js';
-import { setQuery } from '../router.js';
+import { href, route, setQuery } from '../router.js';
 
 /** @typedef {import('../types.js').StoredCall} StoredCall */
 
 /** @type {import('../screens.js').Screen} */
-export const calls = { paths: ['/calls'], title: 'calls.title', group: 'run', icon: 'calls', shortcut: 'c', view: Calls };
+export const calls = { paths: ['/calls', '/calls/recent'], title: 'calls.title', group: 'run', icon: 'calls', shortcut: 'c', view: Calls };
 
 /** @param {{query: URLSearchParams}} props */
 function Calls({ query }) {
+  const recent = route.value.path === '/calls/recent';
+  return h('div', null,
+    h(Head, { title: t('calls.title'), text: t(recent ? 'journal.text' : 'calls.text') }),
+    h('div', { class: 'stack' },
+      h(Tabs, { label: t('calls.title'), tabs: [{ to: href('/calls'), label: t('calls.kept'), current: !recent }, { to: href('/calls/recent'), label: t('journal.recent'), current: recent }] }),
+      recent ? h(Journal, { limit: 50 }) : h(Kept, { query })));
+}
+
+/** @param {{query: URLSearchParams}} props */
+function Kept({ query }) {
   const filter = { device_id: query.get('device_id') ?? '', state: query.get('state') ?? '' };
   const list = useList('/v1/calls', 'calls', { ...filter, order: 'desc' });
   // An event says that a call has ended, none that it was accepted.
   useLive(list.reload);
   useLive(list.reload, ['call']);
   return h('div', null,
-    h(Head, { title: t('calls.title'), text: t('calls.text') }),
     h('div', { class: 'toolbar' },
       h(Filter, { label: t('calls.device'), name: 'device_id', value: filter.device_id }),
       segmented({ label: t('calls.state'), value: filter.state, onChange: (value) => setQuery({ state: value }), options: [{ value: '', label: t('all') }, { value: 'queued', label: t('outcome.queued') }, { value: 'sent', label: t('outcome.sent') }, { value: 'ended', label: t('calls.ended') }] })),

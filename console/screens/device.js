@@ -1,10 +1,11 @@
-/** One device: its presence above, and its services, kept calls, NPC, MCP endpoint and raw state as tabs. */
+/** One device: its presence above, and its services, call log, kept calls, NPC, MCP endpoint and raw state as tabs. */
 import { may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
 import { Confirm } from '../components/dialog.js';
 import { Tabs } from '../components/field.js';
 import { Icon } from '../components/icon.js';
+import { Journal } from '../components/journal.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
@@ -22,7 +23,7 @@ import { Left } from './devices.js';
 /** @type {import('../screens.js').Screen} */
 export const device = { paths: ['/devices/:id', '/devices/:id/:tab'], title: 'device.title', parent: '/devices', view: DevicePage };
 
-const TABS = /** @type {const} */ (['services', 'calls', 'npc', 'mcp', 'raw']);
+const TABS = /** @type {const} */ (['services', 'log', 'calls', 'npc', 'mcp', 'raw']);
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function DevicePage({ params, query }) {
@@ -38,6 +39,7 @@ function DevicePage({ params, query }) {
     h(Summary, { id, device: data, reload: resource.reload }),
     h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : undefined })) }),
     tab === 'services' && h(Services, { key: id, device: data, query }),
+    tab === 'log' && h(Journal, { key: id, device: id, limit: 200 }),
     tab === 'calls' && h(DeviceCalls, { key: id, device: id }),
     tab === 'npc' && h(DeviceNpc, { key: id, device: id }),
     tab === 'mcp' && h(Connect, { key: id, query, scope: 'device', subject: id }),

@@ -27,7 +27,7 @@ function Organisation() {
 
 /** What a person may change. @param {Org} org */
 const editable = (org) => ({
-  name: org.name, locale: org.locale ?? '', default_npc_id: org.default_npc_id ?? '', record_speech: org.record_speech ?? false, recording_retention_days: String(org.recording_retention_days ?? 30),
+  name: org.name, locale: org.locale ?? '', default_npc_id: org.default_npc_id ?? '', record_speech: org.record_speech ?? false, recording_retention_days: String(org.recording_retention_days ?? 30), journal_params: org.journal_params ?? false,
 });
 
 function Own() {
@@ -80,6 +80,7 @@ function Form({ org, etag, reload }) {
     h(Card, { title: t('org.recordings') }, h('div', { class: 'stack' },
       h(Check, { checked: draft.record_speech, disabled: locked, hint: t('org.record.hint'), onChange: (checked) => edit({ record_speech: checked }) }, t('org.record')),
       h(TextField, { label: t('org.retention'), hint: t('org.retention.hint'), wrong: wrongDays && t('org.retention.wrong'), value: draft.recording_retention_days, disabled: locked, inputMode: 'numeric', class: 'input short', onInput: (value) => edit({ recording_retention_days: value.trim() }) }))),
+    h(Card, { title: t('journal.title') }, h(Check, { checked: draft.journal_params, disabled: locked, hint: t('org.journal.hint'), onChange: (checked) => edit({ journal_params: checked }) }, t('org.journal'))),
     h(Failure, { error }),
     h('div', { class: 'row apart' },
       h('span', { class: 'small soft' }, t('org.version', { version: org.version, time: exact(org.updated_at) })),

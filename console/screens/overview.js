@@ -69,9 +69,9 @@ function Day({ usage, error, reload, queued }) {
   const total = usage?.total;
   const succeeded = total?.by_outcome.succeeded ?? 0;
   const stats = [
-    { label: t('overview.calls'), value: total && number(total.calls), to: '/calls' },
-    { label: t('overview.succeeded'), value: total && (total.calls > 0 ? number(succeeded / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–'), to: '/calls' },
-    { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls' },
+    { label: t('overview.calls'), value: total && number(total.calls), to: '/calls/recent' },
+    { label: t('overview.succeeded'), value: total && (total.calls > 0 ? number(succeeded / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–'), to: '/calls/recent' },
+    { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls/recent' },
     { label: t('overview.queued'), value: queued && number(queued.calls.length) + (queued.next_cursor ? '+' : ''), to: '/calls?state=queued' },
     { label: t('overview.turns'), value: total && number(total.turns) },
     { label: t('overview.cost'), value: total && number(total.cost, { minimumFractionDigits: 2, maximumFractionDigits: 4 }) },
@@ -105,20 +105,21 @@ function Hours({ usage }) {
         h('tbody', null, hours.filter((hour) => hour.good + hour.bad > 0).map((hour) => h('tr', { key: hour.label }, h('td', null, hour.label), h('td', { class: 'number' }, number(hour.good)), h('td', { class: 'number' }, number(hour.bad))))))));
 }
 
-/** The last calls that are kept. */
+/** The last calls that have ended. */
 function Recent() {
-  const recent = useResource('/v1/calls', { order: 'desc', limit: CALLS_SHOWN });
+  const recent = useResource('/v1/calls/recent', { limit: CALLS_SHOWN });
   useLive(recent.reload);
-  const calls = /** @type {import('../types.js').StoredCall[] | undefined} */ (recent.data?.calls);
+  useLive(recent.reload, ['call']);
+  const calls = /** @type {import('../types.js').JournalEntry[] | undefined} */ (recent.data?.items);
   return h(Card, { title: t('overview.recent'), flush: true },
     recent.error && !calls ? h('div', { class: 'body' }, h(Failure, { error: recent.error, retry: recent.reload }))
       : !calls ? h('div', { class: 'body' }, h('span', { class: 'bone' }))
         : calls.length === 0 ? h('p', { class: 'body soft' }, t('overview.recent.none'))
-          : h('ul', { class: 'lines' }, calls.map((call) => h('li', { key: call.call_id }, h('span', { class: 'row event-line' },
-            h('a', { class: 'mono break', href: href(`/calls/${call.call_id}`) }, h(Text, null, call.service)),
+          : h('ul', { class: 'lines' }, calls.map((call) => h('li', { key: call.id }, h('span', { class: 'row event-line' },
+            h('a', { class: 'mono break', href: href('/calls/recent', { entry: call.id }) }, h(Text, null, call.service)),
             h(Id, { id: call.device_id, to: `/devices/${encodeURIComponent(call.device_id)}` }),
-            h(Outcome, { outcome: call.outcome ?? call.state }),
-            h('span', { class: 'faint small' }, h(Time, { at: call.created_at })))))));
+            h(Outcome, { outcome: call.outcome }),
+            h('span', { class: 'faint small' }, h(Time, { at: call.ended_at })))))));
 }
 
 /** What is out of order among webhooks, books and voices. */

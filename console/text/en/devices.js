@@ -20,7 +20,7 @@ export const devices = {
   'device.node': 'Node',
   'device.tabs': 'Parts of the device',
   'device.services': 'Services',
-  'device.calls': 'Calls',
+  'device.calls': 'Background and queued',
   'device.npc': 'NPC',
   'device.npc.speaks': 'Speaks through this device',
   'device.npc.own': 'This NPC is linked with the device.',
@@ -84,4 +84,6 @@ export const devices = {
   'service.log': 'Log of the device',
   'service.offline': 'The device is offline: a call now ends as offline. Queue it to send it later.',
   'service.noScope': 'This key may look, not call: it lacks the scope call.',
+
+  'device.log': 'Call log',
 };

@@ -46,4 +46,7 @@ export const installation = {
   'org.id': 'Id',
   'org.quotas': 'Own quotas',
   'org.made': 'Made',
+
+  'org.journal': 'Store params and results of calls',
+  'org.journal.hint': 'For 24 hours, up to 4 KiB of each, in the call log; whoever may read it sees them. Otherwise it has only who called what, when, and how it ended.',
 };

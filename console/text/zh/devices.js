@@ -20,7 +20,7 @@ export const devices = {
   'device.node': '节点',
   'device.tabs': '设备的各部分',
   'device.services': '服务',
-  'device.calls': '调用',
+  'device.calls': '后台与排队',
   'device.npc': 'NPC',
   'device.npc.speaks': '通过此设备说话',
   'device.npc.own': '此 NPC 已与设备关联。',
@@ -84,4 +84,6 @@ export const devices = {
   'service.log': '设备日志',
   'service.offline': '设备离线：现在调用会以“离线”结束。可以排队，稍后发送。',
   'service.noScope': '此密钥只能查看，不能调用：缺少权限 call。',
+
+  'device.log': '调用记录',
 };

@@ -46,4 +46,7 @@ export const installation = {
   'org.id': 'ID',
   'org.quotas': '单独配额',
   'org.made': '创建时间',
+
+  'org.journal': '保存调用的参数和结果',
+  'org.journal.hint': '在调用记录中保存 24 小时，各最多 4 KiB，可读取记录的人都能看到。否则只记录谁在何时调用了什么，以及结果如何。',
 };
