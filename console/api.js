@@ -10,7 +10,7 @@ import { signal } from './preact.js';
 /**
  * @typedef {object} Options
  * @property {unknown} [body] sent as JSON, or as it is if it is a Blob
- * @property {Record<string, string | number | boolean | null | undefined>} [query] empty values are left out
+ * @property {Record<string, string | number | boolean | string[] | null | undefined>} [query] empty values are left out, lists repeated
  * @property {string} [etag] the version that the change is based on
  * @property {string} [key] the Idempotency-Key
  * @property {string} [contentType]
@@ -69,7 +69,8 @@ function untilSignedIn() {
 export function url(path, query = {}) {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined && value !== null && value !== '') search.set(name, String(value));
+    if (Array.isArray(value)) for (const each of value) search.append(name, each);
+    else if (value !== undefined && value !== null && value !== '') search.set(name, String(value));
   }
   return search.size > 0 ? `${path}?${search}` : path;
 }

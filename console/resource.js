@@ -61,7 +61,7 @@ export function useLoad(load, inputs) {
 
 /**
  * Reads one path.
- * @template [T=any] @param {string | undefined} path nothing is read without one @param {Record<string, string | number | boolean | undefined>} [query] @returns {Resource<T>}
+ * @template [T=any] @param {string | undefined} path nothing is read without one @param {import('./api.js').Options['query']} [query] @returns {Resource<T>}
  */
 export function useResource(path, query = {}) {
   return useLoad(async (signal) => (path ? get(path, query, signal) : /** @type {any} */ (undefined)), [path, query]);
@@ -70,7 +70,7 @@ export function useResource(path, query = {}) {
 /**
  * Reads a list page by page: `more` adds the next page, `reload` reads as many as are shown.
  * @template [T=any] @param {string} path @param {string} member that holds the items
- * @param {Record<string, string | number | boolean | undefined>} query @param {number} [limit]
+ * @param {import('./api.js').Options['query']} query @param {number} [limit]
  */
 export function useList(path, member, query, limit = 50) {
   const [shown, setShown] = useState({ key: '', count: limit });

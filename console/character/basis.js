@@ -1,34 +1,17 @@
 /** What an NPC is built on: its template and version, and the devices it speaks through. */
-import { Button, Card, Text } from '../components/basic.js';
+import { Button, Card } from '../components/basic.js';
 import { Field, SelectField } from '../components/field.js';
-import { Icon } from '../components/icon.js';
+import { Picks } from '../components/picks.js';
 import { t } from '../i18n.js';
-import { h, useId, useState } from '../preact.js';
+import { h } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href } from '../router.js';
 
 /** @param {{value: string[], set: (value: string[]) => void, disabled: boolean, wrong?: string}} props */
 export function DeviceChoice({ value, set, disabled, wrong }) {
-  const [text, setText] = useState('');
-  const list = useId();
   const known = useResource('/v1/devices', { limit: 200, services: 'names' });
-  const add = (/** @type {string} */ written) => {
-    const id = written.trim();
-    if (id && !value.includes(id)) set([...value, id]);
-    setText('');
-  };
-  const offered = (known.data?.devices ?? []).filter((/** @type {{id: string}} */ device) => !value.includes(device.id));
-  return h(Field, { label: t('npc.devices'), hint: t('npc.devices.hint'), wrong, render: (attributes) => h('div', { class: 'words' },
-    value.map((id) => h('span', { class: 'word mono', key: id }, h(Text, null, id), !disabled && h('button', { type: 'button', 'aria-label': `${t('act.remove')}: ${id}`, onClick: () => set(value.filter((each) => each !== id)) }, h(Icon, { name: 'cross' })))),
-    h('input', { ...attributes, type: 'text', list, disabled: disabled || value.length >= 100, autocomplete: 'off', autocapitalize: 'off', spellcheck: false, placeholder: t('npc.devices.add'), value: text,
-      onInput: (/** @type {any} */ event) => (offered.some((/** @type {{id: string}} */ device) => device.id === event.target.value) && event.inputType === 'insertReplacementText' ? add(event.target.value) : setText(event.target.value)),
-      onBlur: () => add(text),
-      onKeyDown: (/** @type {KeyboardEvent} */ event) => {
-        if (event.key !== 'Enter' || event.isComposing) return;
-        event.preventDefault();
-        add(text);
-      } }),
-    h('datalist', { id: list }, offered.map((/** @type {{id: string}} */ device) => h('option', { key: device.id, value: device.id })))) });
+  const offered = (known.data?.devices ?? []).map((/** @type {{id: string}} */ device) => device.id);
+  return h(Field, { label: t('npc.devices'), hint: t('npc.devices.hint'), wrong, render: (attributes) => h(Picks, { value, set, offered, placeholder: t('npc.devices.add'), max: 100, disabled, attributes }) });
 }
 
 /**

@@ -61,9 +61,9 @@ function columns(ofAll) {
     ...(ofAll ? [{ title: t('calls.device'), width: 90, cell: (/** @type {Entry} */ entry) => h(Id, { id: entry.device_id, to: `/devices/${encodeURIComponent(entry.device_id)}` }) }] : []),
     { title: t('journal.caller'), width: 110, cell: (entry) => h(Caller, { entry }) },
     { title: t('calls.delivered'), width: 80, wide: true, cell: (entry) => h('span', { class: 'soft' }, h(Delivered, { delivered: entry.delivered })) },
+    { title: t('calls.ended'), width: 80, cell: (entry) => h('time', { class: 'soft number nowrap', dateTime: entry.ended_at, title: exact(entry.ended_at) }, clock(entry.ended_at)) },
     { title: t('calls.took'), width: 60, number: true, cell: (entry) => h('span', { class: 'number nowrap' }, duration(entry.elapsed_ms)) },
     { title: t('journal.size'), width: 60, number: true, wide: true, cell: (entry) => h('span', { class: 'number soft nowrap' }, size(entry.params_bytes + entry.result_bytes)) },
-    { title: t('calls.ended'), width: 80, cell: (entry) => h('time', { class: 'soft number nowrap', dateTime: entry.ended_at, title: exact(entry.ended_at) }, clock(entry.ended_at)) },
     { title: t('keyring.acts'), width: 30, number: true, wide: true, cell: (entry) => may('call') && h(Button, { small: true, kind: 'plain', icon: 'again', label: `${t('call.again')}: ${entry.service}`, href: again(entry) }) },
   ];
 }

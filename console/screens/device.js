@@ -6,6 +6,7 @@ import { Confirm } from '../components/dialog.js';
 import { Tabs } from '../components/field.js';
 import { Icon } from '../components/icon.js';
 import { Journal } from '../components/journal.js';
+import { EditLabels, Labels } from '../components/labels.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useState } from '../preact.js';
@@ -48,7 +49,7 @@ function DevicePage({ params, query }) {
 
 /** @param {{id: string, device: Device | undefined, reload: () => void}} props */
 function Summary({ id, device, reload }) {
-  const [open, setOpen] = useState(/** @type {'token' | 'disconnect' | 'forget' | undefined} */ (undefined));
+  const [open, setOpen] = useState(/** @type {'token' | 'labels' | 'disconnect' | 'forget' | undefined} */ (undefined));
   const close = () => setOpen(undefined);
   const fact = (/** @type {import('../i18n.js').Key} */ name, /** @type {any} */ value) => h('div', null, h('dt', null, t(name)), h('dd', null, device ? value : h(Bone, null)));
   return h('div', null,
@@ -61,12 +62,17 @@ function Summary({ id, device, reload }) {
         may('admin') && h('details', { class: 'menu' },
           h('summary', { class: 'button' }, t('device.more'), h(Icon, { name: 'chevron' })),
           h('div', { class: 'sheet list' },
+            device && h(Button, { kind: 'plain', icon: 'group', onClick: () => setOpen('labels') }, t('labels.edit')),
             device?.online ? h(Button, { kind: 'plain', icon: 'power', onClick: () => setOpen('disconnect') }, t('device.disconnect')) : h(Button, { kind: 'plain', icon: 'trash', onClick: () => setOpen('forget') }, t('device.forget')))))),
+    device && (device.labels?.length || device.note) ? h('div', { class: 'device-notes' },
+      device.labels?.length ? h('div', { class: 'row labels' }, h(Labels, { labels: device.labels })) : null,
+      device.note ? h('p', { class: 'note' }, h(Text, null, device.note)) : null) : null,
     h('dl', { class: 'facts' },
       device && !device.online ? fact('device.lastSeen', h(Left, { device })) : fact('device.since', h(Time, { at: device?.since })),
       device && !device.online && device.left_reason ? null : fact('device.node', h('span', { class: 'mono' }, device?.node ? device.node.split('.')[0] : t('none'))),
       fact('device.services', t('devices.serviceCount', { n: Object.keys(device?.services ?? {}).length }))),
     open === 'token' && h(NewToken, { device: id, onClose: close }),
+    open === 'labels' && device && h(EditLabels, { device, onClose: close, saved: reload }),
     open === 'disconnect' && h(Confirm, { title: `${t('device.disconnect')}: ${id}`, text: t('device.disconnect.text'), act: t('device.disconnect'), onClose: close, run: async () => {
       await post(path`/v1/devices/${id}/disconnect`);
       reload();

@@ -1,6 +1,7 @@
 /** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
 import { Button, Card, Empty, Head, Id, Presence, Time } from '../components/basic.js';
 import { Filter, segmented } from '../components/field.js';
+import { LabelFilter, Labels, labelsOf } from '../components/labels.js';
 import { table } from '../components/table.js';
 import { compare, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
@@ -16,10 +17,11 @@ export const devices = { paths: ['/devices'], title: 'devices.title', group: 'ru
 /** @param {{query: URLSearchParams}} props */
 function Devices({ query }) {
   const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '' };
-  const list = useList('/v1/devices', 'devices', { services: 'names', ...filter });
+  const label = labelsOf(query);
+  const list = useList('/v1/devices', 'devices', { services: 'names', ...filter, label });
   useLive(list.reload, ['device']);
   const sort = query.get('sort') ?? 'id';
-  const filtered = Object.values(filter).some(Boolean);
+  const filtered = label.length > 0 || Object.values(filter).some(Boolean);
   const items = useMemo(() => list.data && sorted(/** @type {Device[]} */ (list.data.items), sort), [list.data, sort]);
   const online = items?.filter((device) => device.online).length;
   return h('div', null,
@@ -27,14 +29,15 @@ function Devices({ query }) {
     h('div', { class: 'toolbar' },
       h(Filter, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
       h(Filter, { label: t('devices.service'), name: 'service', value: filter.service }),
-      segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] })),
+      segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
+      h(LabelFilter, { value: label })),
     h(Card, { flush: true },
       table({
         label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
         more: list.data?.more && list.more,
         foot: items && t('devices.shown', { n: items.length, online: number(online ?? 0) }),
         empty: filtered
-          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined }) }, t('list.clear')) })
+          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined }) }, t('list.clear')) })
           : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),
       })));
 }
@@ -53,6 +56,7 @@ function columns(sort) {
   const by = (/** @type {string} */ name) => ({ active: sort.replace('-', '') === name, down: sort.startsWith('-'), toggle: () => setQuery({ sort: sort === name ? `-${name}` : name }) });
   return [
     { title: t('devices.id'), width: 130, sort: by('id'), cell: (device) => h(Id, { id: device.id, to: `/devices/${encodeURIComponent(device.id)}`, strong: true }) },
+    { title: t('labels.title'), width: 110, cell: (device) => (device.labels?.length ? h('span', { class: 'row labels' }, h(Labels, { labels: device.labels })) : null) },
     { title: t('devices.presence'), width: 70, sort: by('presence'), cell: (device) => h(Presence, { online: device.online }) },
     { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
     { title: t('devices.services'), width: 60, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },

@@ -12,6 +12,7 @@ import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
 import { CROWD } from './journeys/crowd.mjs';
 import { firstMinute } from './journeys/first_minute.mjs';
 import { DEVICES } from './journeys/devices.mjs';
+import { LABELS } from './journeys/labels.mjs';
 import { LIVE } from './journeys/live.mjs';
 import { journey as resources } from './journeys/resources.mjs';
 import { SESSIONS } from './journeys/session.mjs';
@@ -214,6 +215,8 @@ const JOURNEYS = {
   ...onPage(DEVICES),
 
   ...onPage(LIVE),
+
+  ...onPage(LABELS),
 
   async 'every screen is accessible, in both themes and languages, wide and narrow'() {
     const { npc, template } = await makeNpc(world, 'Watcher');

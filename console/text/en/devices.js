@@ -86,4 +86,15 @@ export const devices = {
   'service.noScope': 'This key may look, not call: it lacks the scope call.',
 
   'device.log': 'Call log',
+
+  'labels.title': 'Labels',
+  'labels.edit': 'Labels and note',
+  'labels.hint': 'Up to 16, such as room:kitchen. Letters, digits and . _ : / = -',
+  'labels.placeholder': 'Label, then Enter',
+  'labels.wrong': '{label} has other characters, or more than 63.',
+  'labels.note': 'Note',
+  'labels.note.hint': 'For people: where it stands, what is broken.',
+  'labels.filter': 'Devices with the label {label}',
+  'labels.any': 'Any label',
+  'labels.add': 'Add a label',
 };

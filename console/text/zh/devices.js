@@ -86,4 +86,15 @@ export const devices = {
   'service.noScope': '此密钥只能查看，不能调用：缺少权限 call。',
 
   'device.log': '调用记录',
+
+  'labels.title': '标签',
+  'labels.edit': '标签与备注',
+  'labels.hint': '最多 16 个，例如 room:kitchen。可用字母、数字和 . _ : / = -',
+  'labels.placeholder': '输入标签后按回车',
+  'labels.wrong': '{label} 含有其他字符，或超过 63 个字符。',
+  'labels.note': '备注',
+  'labels.note.hint': '给人看的说明：放在哪里，哪里坏了。',
+  'labels.filter': '带有标签 {label} 的设备',
+  'labels.any': '任意标签',
+  'labels.add': '添加标签',
 };
