@@ -24,6 +24,7 @@ import { calls } from './screens/calls.js';
 import { cluster } from './screens/cluster.js';
 import { device } from './screens/device.js';
 import { devices } from './screens/devices.js';
+import { group } from './screens/group.js';
 import { keys } from './screens/keys.js';
 import { memories } from './screens/memories.js';
 import { npc } from './screens/npc.js';
@@ -44,7 +45,7 @@ export const GROUPS = ['run', 'characters', 'knowledge', 'connect', 'manage'];
 
 /** @type {Screen[]} */
 export const SCREENS = [
-  overview, devices, device, calls, call,
+  overview, devices, device, group, calls, call,
   npcs, npc, templates, template, memories,
   books, book, voices, pictures,
   agent, webhooks, webhook,

@@ -30,7 +30,8 @@ function Devices({ query }) {
       h(Filter, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
       h(Filter, { label: t('devices.service'), name: 'service', value: filter.service }),
       segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
-      h(LabelFilter, { value: label })),
+      h(LabelFilter, { value: label }),
+      label.length > 0 && h(Button, { icon: 'bolt', href: href('/group', { label: label.join(',') }) }, t('group.title'))),
     h(Card, { flush: true },
       table({
         label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,

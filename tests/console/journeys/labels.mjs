@@ -10,7 +10,7 @@ export const LABELS = {
     await page.getByRole('button', { name: 'Labels and note' }).click();
     const dialog = page.getByRole('dialog');
     const labels = dialog.getByLabel('Labels');
-    for (const label of ['room:kitchen', 'pilot']) {
+    for (const label of ['room:attic', 'pilot']) {
       await labels.fill(label);
       await labels.press('Enter');
     }
@@ -24,12 +24,30 @@ export const LABELS = {
     await page.screenshot({ path: join(world.pictures, 'labels.png') });
     await dialog.getByRole('button', { name: 'Save' }).click();
     await page.getByText('Has a loose wheel.').waitFor();
-    await page.getByRole('link', { name: 'room:kitchen' }).click();
+    await page.getByRole('link', { name: 'room:attic' }).click();
     await page.locator('tr[data-id="toy-1"]').waitFor();
     assert.equal(await page.locator('tr[data-id]').count(), 1);
     assert.match(page.url(), /label=room/);
-    await page.getByRole('button', { name: 'Remove: room:kitchen' }).click();
+    await page.getByRole('button', { name: 'Remove: room:attic' }).click();
     await page.locator('tr[data-id="hostile"], tr[data-id="robot-7"]').first().waitFor();
     await world.api('PATCH', '/v1/devices/toy-1', { labels: [], note: null });
+  },
+
+  async 'all devices with a label are called at once, each with its own outcome'(page, world) {
+    await world.device('fleet-1');
+    await world.device('fleet-2');
+    for (const id of ['fleet-1', 'fleet-2']) await world.api('PATCH', `/v1/devices/${id}`, { labels: ['fleet'] });
+    await page.goto(`${world.url}/devices?label=fleet`);
+    await page.getByRole('link', { name: 'Group call' }).click();
+    await page.getByText('2 devices, 2 online').waitFor();
+    await page.getByLabel('Service', { exact: true }).selectOption('echo');
+    await page.getByLabel('text', { exact: true }).fill('all together');
+    await page.getByRole('button', { name: 'Call 2 devices' }).click();
+    await page.getByText('2 of 2 have ended').waitFor();
+    assert.equal(await page.locator('tbody tr').filter({ hasText: 'Succeeded' }).count(), 2);
+    await page.locator('tr[data-id="fleet-1"]').getByText('Result', { exact: true }).click();
+    await page.locator('tr[data-id="fleet-1"]').getByText('all together').first().waitFor();
+    await world.audit(page, 'group call');
+    await page.screenshot({ path: join(world.pictures, 'group.png') });
   },
 };

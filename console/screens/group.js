@@ -1,0 +1,124 @@
+/** A group call: one service of all devices with some labels, from one form, each with its own outcome. */
+import { Problem, may, path } from '../api.js';
+import { Bone, Button, Card, Delivered, Empty, Failure, Head, Id, Notice, Outcome, Text } from '../components/basic.js';
+import { useGroupCall } from '../components/group_call.js';
+import { LabelFilter, labelsOf } from '../components/labels.js';
+import { ParamsForm, useParams } from '../components/params.js';
+import { SelectField } from '../components/field.js';
+import { Result } from '../components/result.js';
+import { table } from '../components/table.js';
+import { plain } from '../form/safe.js';
+import { duration, number, t } from '../i18n.js';
+import { useLive } from '../live.js';
+import { h, useMemo } from '../preact.js';
+import { useList, useResource } from '../resource.js';
+import { setQuery } from '../router.js';
+import { serviceNames } from './devices.js';
+
+/** @typedef {import('../types.js').Device} Device */
+/** @typedef {import('../components/group_call.js').Item} Item */
+/** @typedef {import('../components/group_call.js').GroupRun} GroupRun */
+
+/** @type {import('../screens.js').Screen} */
+export const group = { paths: ['/group'], title: 'group.title', parent: '/devices', view: Group };
+
+/** The most devices that one call reaches. */
+const MAX_DEVICES = 200;
+
+/** @param {{query: URLSearchParams}} props */
+function Group({ query }) {
+  const labels = labelsOf(query);
+  const list = useList('/v1/devices', 'devices', { services: 'names', label: labels }, MAX_DEVICES);
+  useLive(list.reload, ['device']);
+  const devices = labels.length > 0 ? /** @type {Device[] | undefined} */ (list.data?.items) : [];
+  const offers = offered(devices ?? []);
+  const wanted = query.get('service');
+  const service = offers.find((each) => each.name === wanted) ?? offers[0];
+  const tooMany = devices !== undefined && list.data?.more;
+  return h('div', { class: 'stack wide' },
+    h(Head, { title: t('group.title'), text: t('group.text'), back: { to: '/devices', label: t('devices.title') } }),
+    h(Card, { title: t('group.devices') }, h('div', { class: 'stack' },
+      h(LabelFilter, { value: labels }),
+      list.error && h(Failure, { error: list.error, retry: list.reload }),
+      labels.length > 0 && (devices ? h('p', { class: 'number', role: 'status' }, t('devices.shown', { n: devices.length, online: number(devices.filter((device) => device.online).length) })) : h(Bone, { width: 160 })),
+      tooMany && h(Notice, { tone: 'warn' }, t('group.tooMany', { n: MAX_DEVICES })))),
+    labels.length === 0 ? h(Card, { flush: true }, h(Empty, { title: t('group.choose'), text: t('group.choose.text') }))
+      : devices && !service ? h(Card, { flush: true }, h(Empty, { picture: false, title: t('group.noServices') }))
+        : service && h(Form, { key: `${service.name} ${labels.join()}`, labels, offers, service, disabled: Boolean(tooMany), total: devices?.length ?? 0 }));
+}
+
+/** The services of some devices, those that most of them offer first. @param {Device[]} devices @returns {{name: string, count: number, device: string}[]} */
+export function offered(devices) {
+  /** @type {Map<string, {name: string, count: number, device: string}>} */
+  const found = new Map();
+  for (const device of devices) {
+    for (const name of serviceNames(device)) {
+      const known = found.get(name);
+      if (known) known.count += 1;
+      else found.set(name, { name, count: 1, device: device.id });
+    }
+  }
+  return [...found.values()].sort((a, b) => b.count - a.count || (a.name < b.name ? -1 : 1));
+}
+
+/** @param {{labels: string[], offers: ReturnType<typeof offered>, service: ReturnType<typeof offered>[number], disabled: boolean, total: number}} props */
+function Form({ labels, offers, service, disabled, total }) {
+  const resource = useResource(path`/v1/devices/${service.device}`);
+  const definition = /** @type {import('../types.js').Service | undefined} */ (resource.data?.services?.[service.name]);
+  const { run, start, stop } = useGroupCall();
+  const choose = h(SelectField, { label: t('calls.service'), value: service.name, onChange: (name) => setQuery({ service: name }), hint: t('group.schema', { device: plain(service.device) }), options: offers.map((each) => ({ value: each.name, label: t('group.offered', { name: plain(each.name), count: each.count, n: total }) })) });
+  return h('div', { class: 'service-columns' },
+    h(Card, { class: 'call-card' }, h('div', { class: 'stack' },
+      choose,
+      definition ? h(Fields, { definition, errors: run?.error instanceof Problem ? run.error.errors : [], busy: run?.state === 'running', disabled, total, call: (params) => start({ labels, service: service.name, params }) })
+        : resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Bone, { width: 260 }))),
+    h(Card, { title: t('group.outcomes'), flush: true }, run ? h(Outcomes, { run, stop }) : h(Empty, { title: t('service.result.none'), text: t('group.outcomes.text') })));
+}
+
+/** @param {{definition: import('../types.js').Service, errors: import('../types.js').Violation[], busy: boolean, disabled: boolean, total: number, call: (params: unknown) => void}} props */
+function Fields({ definition, errors, busy, disabled, total, call }) {
+  const schemaText = JSON.stringify(definition.parameters ?? null);
+  const params = useParams(useMemo(() => JSON.parse(schemaText), [schemaText]));
+  const submit = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    params.setTouched(true);
+    if (params.reading.faults.length === 0) call(params.reading.value ?? {});
+  };
+  return h('form', { class: 'stack', noValidate: true, onSubmit: submit, 'data-call-form': true },
+    definition.description && h('p', { class: 'small soft break' }, h(Text, null, definition.description)),
+    h(ParamsForm, { params, errors: errors.map((each) => ({ ...each, pointer: each.pointer.replace(/^\/params/, '') })) }),
+    may('call') ? h('div', null, h(Button, { kind: 'primary', type: 'submit', icon: 'bolt', busy, disabled }, t('group.call', { n: total })))
+      : h(Notice, null, t('service.noScope')));
+}
+
+/** @param {{run: GroupRun, stop: () => void}} props */
+function Outcomes({ run, stop }) {
+  const { items, devices } = run;
+  const sums = Object.entries(items.reduce((all, { outcome }) => ({ ...all, [outcome]: (all[outcome] ?? 0) + 1 }), /** @type {Record<string, number>} */ ({})));
+  return h('div', null,
+    h('div', { class: 'body stack' },
+      h('div', { class: 'row apart' },
+        h('strong', { role: 'status' }, t('group.progress', { done: number(items.length), n: devices ?? 0 })),
+        run.state === 'running' && h(Button, { small: true, kind: 'danger', icon: 'stop', onClick: stop }, t('service.stop'))),
+      h('progress', { class: 'full', 'aria-label': t('group.outcomes'), max: devices, value: devices === undefined && run.state === 'running' ? undefined : items.length }),
+      h('div', { class: 'row' }, sums.map(([outcome, count]) => h('span', { class: 'row sum', key: outcome }, h(Outcome, { outcome }), h('strong', { class: 'number' }, number(count))))),
+      run.state === 'stopped' && h(Notice, { tone: 'warn' }, t('group.stopped')),
+      h(Failure, { error: run.error })),
+    items.length > 0 && table({
+      label: t('group.outcomes'), items, id: (item) => item.device_id,
+      columns: [
+        { title: t('calls.device'), width: 90, cell: (item) => h(Id, { id: item.device_id, to: `/devices/${encodeURIComponent(item.device_id)}` }) },
+        { title: t('journal.outcome'), width: 90, cell: (item) => h(Outcome, { outcome: item.outcome }) },
+        { title: t('calls.delivered'), width: 80, wide: true, cell: (item) => h('span', { class: 'soft' }, h(Delivered, { delivered: item.delivered })) },
+        { title: t('calls.took'), width: 60, number: true, cell: (item) => h('span', { class: 'number nowrap' }, duration(item.elapsed_ms)) },
+        { title: t('service.result'), width: 80, cell: (item) => h(Answer, { item }) },
+      ],
+    }));
+}
+
+/** What one device answered, or why it did not. @param {{item: Item}} props */
+function Answer({ item: { device_id: id, result, problem } }) {
+  if (problem) return h('span', { class: 'small soft break' }, h(Text, null, String(problem.detail ?? problem.title ?? '')));
+  if (result === undefined || result === null) return null;
+  return h('details', null, h('summary', { 'aria-label': `${t('service.result')}: ${id}` }, t('service.result')), h(Result, { result }));
+}
