@@ -176,6 +176,21 @@ async fn async_calls_are_returned_by_id() {
     assert_eq!(ended["outcome"], "succeeded");
     let gone = "call_0000000000000000000000000000abcd";
     assert_eq!(folder.run(&["calls", "show", gone]).status.code(), Some(9));
+    // Synchronous calls are in the journal.
+    assert_eq!(folder.run(&echo).status.code(), Some(0));
+    let deadline = Instant::now() + START_TIMEOUT;
+    let recent = loop {
+        let recent = folder.run(&["calls", "recent", "--device", "demo-1", "-o", "json"]);
+        let recent: Value = serde_json::from_slice(&recent.stdout).unwrap();
+        if recent != serde_json::json!([]) {
+            break recent;
+        }
+        assert!(Instant::now() < deadline, "the journal is empty");
+    };
+    assert_eq!(
+        (&recent[0]["service"], &recent[0]["outcome"]),
+        (&"echo".into(), &"succeeded".into())
+    );
     let kept = folder.run(&["call", "demo-1", "dance", "--async"]);
     let id = text(&kept.stdout).trim().to_owned();
     let waited = folder.run(&["calls", "show", &id, "--wait"]);

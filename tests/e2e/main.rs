@@ -26,6 +26,7 @@ mod faults;
 mod hostile;
 mod idempotency;
 mod ingestion_load;
+mod journal;
 mod lost_responses;
 mod master_key;
 mod mcp;

@@ -55,6 +55,11 @@ const ORG_ROWS: &str = "
     INSERT INTO usage_calls VALUES ({org}, date_trunc('hour', now()), '{mark}', 1, 1);
     INSERT INTO usage_turns VALUES ({org}, date_trunc('hour', now()), 1, 1, 1, 0.5);
     INSERT INTO usage_by VALUES ({org}, date_trunc('day', now(), 'UTC'), 'device', '{mark}', '', 1, 1, 1, 1, 1, 0.5);
+    INSERT INTO recent_calls (org_id, id, call_id, ended_at, device_id, service, outcome, delivered, microseconds, via,
+                              caller_kind, params_bytes, result_bytes)
+        VALUES ({org}, '{mark}0000-0000-0000-000000000014', '{mark}0000-0000-0000-000000000008', now(), 'd', 's', 'o', 'yes', 1,
+                'rest', 'assistant', 2, 2);
+    INSERT INTO left_out_calls VALUES ({org}, date_trunc('hour', now()), 1);
     INSERT INTO recordings (id, org_id, device_id, duration_ms, size_bytes, sha256)
         VALUES ('{mark}0000-0000-0000-000000000013', {org}, 'd', 1, 1, sha256('x'));
     INSERT INTO call_queues VALUES ({org}, 'd', now());

@@ -1,11 +1,12 @@
 //! Every operation of the API document is limited to its organisation and its scope.
 
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use switchboard_identity::ApiKeySecret;
 use switchboard_protocol::token::Scope;
+use switchboard_test_support::eventually::eventually;
 
-use crate::test_gateway::{TestGateway, send};
+use crate::test_gateway::{TEST_TIMEOUT, TestGateway, send};
 
 #[tokio::test]
 async fn operation_is_limited_to_its_org_and_scope() {
@@ -22,8 +23,10 @@ async fn operation_is_limited_to_its_org_and_scope() {
             let body = match id {
                 "callDevice" => Some(json!({"service": "echo", "params": {}})),
                 "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
-                "listDevices" | "listLabels" | "countDevices" | "getDevice" | "listCalls"
-                | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
+                "listRecentCalls" | "listDevices" | "listLabels" | "countDevices" | "getDevice"
+                | "listCalls" | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => {
+                    None
+                }
                 other => unreachable!(
                     "{other} has no case: every operation must show that it keeps what holds for all"
                 ),
@@ -69,6 +72,10 @@ async fn operation_is_limited_to_its_org_and_scope() {
                     assert_eq!(others.json[list], json!([]), "{id}");
                 }
                 Some("labels") => assert_eq!(others.json["items"], json!([]), "{id}"),
+                Some("recent") => {
+                    let nothing = json!({"items": [], "next_cursor": null, "left_out": 0});
+                    assert_eq!(others.json, nothing, "{id}");
+                }
                 Some("counts") => {
                     let nothing = json!({"online": 0, "known": 0});
                     assert_eq!(others.json, nothing, "{id}");
@@ -79,7 +86,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
             assert!((200..300).contains(&done), "{id}: {done}");
         }
     }
-    assert!(seen >= 11, "{seen}");
+    assert!(seen >= 12, "{seen}");
 }
 
 #[tokio::test]
@@ -110,7 +117,11 @@ async fn cursor_of_another_list_or_org_is_refused() {
         gateway
             .call("asleep", r#"{"service":"echo","mode":"queued"}"#)
             .await;
+        gateway.call(device, r#"{"service":"echo"}"#).await;
     }
+    let journal = async || gateway.get("/v1/calls/recent").await.json;
+    let has_both = |page: &Value| page["items"].as_array().unwrap().len() == 2;
+    eventually(TEST_TIMEOUT, journal, has_both).await;
     let document = switchboard_gateway::document();
     let mut cursors = Vec::new();
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {

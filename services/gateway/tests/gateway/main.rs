@@ -13,6 +13,7 @@ mod devices;
 mod forwarding;
 mod idempotency;
 mod isolation;
+mod journal;
 mod labels;
 mod large_lists;
 mod mcp;

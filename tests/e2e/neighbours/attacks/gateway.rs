@@ -256,6 +256,44 @@ async fn large_params_leave_memory_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn journaled_calls_leave_memory_to_others() {
+    // So that the budget is what limits.
+    let settings = [
+        ("SWITCHBOARD_CALLER_BURST", "1000000"),
+        ("SWITCHBOARD_CALLED_DEVICE_BURST", "1000000"),
+    ];
+    let target = Target::start(Service::Gateway, &settings).await;
+    let cluster = &target.cluster;
+    let url = format!("{}/v1/org", cluster.control.address("http_url"));
+    let change = cluster.http.patch(url).bearer_auth(&cluster.org.key);
+    let change = change
+        .header("content-type", "application/merge-patch+json")
+        .header("if-match", "*")
+        .body(r#"{"journal_params":true}"#);
+    assert_eq!(change.send().await.unwrap().status(), 200);
+    let attack = async {
+        let mut serving = Vec::new();
+        for mut device in devices(cluster, 4).await {
+            device.register(r#"{"echo":{}}"#).await;
+            serving.push(device.serve());
+        }
+        // Nothing is written. The calls of others, whose keys are known, go on.
+        cluster.database.set_unavailable(true).await.unwrap();
+        let text = "x".repeat(16 * 1024);
+        let body = json!({"service": "echo", "params": {"text": text}});
+        let calling = call_forever(cluster, 8, |number| format!("noisy-{}", number % 4), &body);
+        (serving, calling)
+    };
+    target
+        .measure(
+            "calls in the journal",
+            Takes::Share("journaled_calls"),
+            attack,
+        )
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn unread_lists_leave_memory_to_others() {
     let target = Target::start(Service::Gateway, &[]).await;
     let cluster = &target.cluster;
