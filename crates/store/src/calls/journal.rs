@@ -38,8 +38,8 @@ pub const MAX_JOURNALED_BYTES: usize = 4 * 1024;
 /// Bytes of calls that wait to be written. Protects memory while the database is unavailable.
 const BUFFER_BYTES: usize = 8 * 1024 * 1024;
 /// Calls of an organisation that a process records in a second, and at once. Protects the database.
-const ORG_RATE_PER_S: NonZeroU32 = NonZeroU32::new(20).expect("not zero");
-const ORG_BURST: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
+const ORG_RATE_PER_S: NonZeroU32 = NonZeroU32::new(20).unwrap();
+const ORG_BURST: NonZeroU32 = NonZeroU32::new(200).unwrap();
 /// The maximum size of the texts that one batch writes.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 /// Calls of an organisation that are written between deletions of its oldest ones.
