@@ -65,7 +65,24 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
     let result = json!({"examples": [{"success": true, "data": "2026-01-02 03:04:05"}]});
     let services = json!({"examples": [{"wave": {"description": "Waves", "parameters": {}}}]});
     vec![
-        ("NewCall", "/timeout_ms", timeout),
+        ("NewCall", "/timeout_ms", timeout.clone()),
+        ("NewGroupCall", "/timeout_ms", timeout),
+        (
+            "NewGroupCall",
+            "/service",
+            json!({"maxLength": MAX_SERVICE_BYTES}),
+        ),
+        (
+            "NewGroupCall",
+            "/params",
+            json!({"examples": [{"format": "simple"}]}),
+        ),
+        ("GroupCallItem", "/result", result.clone()),
+        (
+            "GroupCallItem",
+            "/problem",
+            json!({"examples": [{"type": "/problems/offline", "title": "Device offline", "status": 409}]}),
+        ),
         ("NewCall", "/expires_in_ms", expiry),
         (
             "NewCall",

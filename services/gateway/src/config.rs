@@ -119,6 +119,11 @@ pub struct Config {
     #[arg(long, env, default_value_t = 256, value_name = "COUNT")]
     pub call_streams: u16,
 
+    /// Maximum number of group calls in flight on this node; a quarter for each organisation; further ones
+    /// are refused; protects the bus and memory
+    #[arg(long, env, default_value_t = 32, value_name = "COUNT")]
+    pub group_calls: u16,
+
     /// Maximum number of calls queued for one device; protects the database
     #[arg(long, env, default_value_t = 1_000, value_name = "COUNT")]
     pub queued_calls_per_device: u32,

@@ -83,6 +83,8 @@ struct Gateway {
     async_calls: AsyncCalls,
     /// Calls whose callers read their progress.
     call_streams: Budget,
+    /// Calls of many devices.
+    group_calls: Budget,
 }
 
 impl Gateway {
@@ -110,6 +112,7 @@ impl Gateway {
             mcp: Mcp::new(config, &deps.budgets, shutdown),
             async_calls: AsyncCalls::new(config, &deps.budgets, shutdown),
             call_streams: calls::stream::budget(config.call_streams.into(), &deps.budgets),
+            group_calls: calls::group::budget(config.group_calls.into(), &deps.budgets),
         }))
     }
 }
@@ -195,6 +198,7 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(devices::labels::list))
         .routes(routes!(devices::disconnect))
         .routes(routes!(calls::create::create))
+        .routes(routes!(calls::group::create))
         .routes(routes!(calls::item::list))
         .routes(routes!(calls::recent::list))
         .routes(routes!(calls::item::get, calls::item::cancel))

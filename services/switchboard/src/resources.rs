@@ -228,7 +228,8 @@ mod tests {
     use crate::cli;
 
     /// The operations of the API that commands with code of their own use.
-    const OTHERS: [(&str, &str); 14] = [
+    const OTHERS: [(&str, &str); 15] = [
+        ("calls group", "POST /v1/group-calls"),
         ("devices label", "PATCH /v1/devices/{id}"),
         ("call", "POST /v1/devices/{id}/calls"),
         ("calls show", "GET /v1/calls/{id}"),

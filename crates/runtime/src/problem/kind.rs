@@ -102,6 +102,7 @@ problem_kinds! {
     CallLost: 502 "lost", "Call lost", "the connection failed; the device may have acted";
     CallTimedOut: 504 "timed_out", "Call timed out", "the device did not answer in time; it may have acted";
     CallExpired: 410 "expired", "Call expired", "the device did not connect before the call expired";
+    ResultLeftOut: 413 "result_left_out", "Result left out", "in an item of a group call: the results of the group exceed what one response has";
     BusUnavailable: 503 "bus_unavailable", "Bus unavailable", "devices cannot be reached; nothing was sent";
 
     // MCP.

@@ -65,6 +65,19 @@ pub(crate) struct CallRequest {
 }
 
 impl CallBody {
+    /// A synchronous call.
+    pub(super) fn sync(service: Box<str>, params: Option<Box<RawValue>>, timeout_ms: u64) -> Self {
+        Self {
+            service,
+            params,
+            input: None,
+            timeout_ms,
+            mode: ModeName::default(),
+            expires_at: None,
+            expires_in_ms: None,
+        }
+    }
+
     /// Validates the body. An error names the invalid member.
     pub(super) fn parse(self) -> Result<(CallRequest, Mode), Problem> {
         let mode = Mode::new(self.mode, self.expires_at.as_deref(), self.expires_in_ms)?;
@@ -88,12 +101,12 @@ impl CallBody {
     }
 }
 
-const fn default_timeout_ms() -> u64 {
+pub(crate) const fn default_timeout_ms() -> u64 {
     DEFAULT_TIMEOUT_MS
 }
 
 /// Reports `null` as an invalid value, where serde would treat it as an absent field.
-fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     source: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(source).map(Some)

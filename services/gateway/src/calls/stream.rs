@@ -39,7 +39,7 @@ use crate::Gateway;
 
 /// Notifications queued for a slow caller; further ones are dropped and counted by the bus.
 /// Protects memory.
-const QUEUE_LEN: usize = 8;
+pub(super) const QUEUE_LEN: usize = 8;
 /// The most bytes of a notification, as the edge limits them by default.
 const MAX_NOTIFICATION_BYTES: usize = 16 * 1024;
 /// Less than the idle timeout of common proxies.

@@ -14,6 +14,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
     let foreign = gateway.foreign_key().await;
     gateway.connect("toy-1").await;
     gateway.store_device("past").await;
+    gateway.label("toy-1", &["all"]).await;
     let document = switchboard_gateway::document();
     let mut seen = 0;
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {
@@ -22,6 +23,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
             let id = operation["operationId"].as_str().unwrap();
             let body = match id {
                 "callDevice" => Some(json!({"service": "echo", "params": {}})),
+                "callGroup" => Some(json!({"service": "echo", "label": "all"})),
                 "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
                 "listRecentCalls" | "listDevices" | "listLabels" | "countDevices" | "getDevice"
                 | "listCalls" | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => {
@@ -71,6 +73,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                 Some(list @ ("devices" | "calls")) if id.starts_with("list") => {
                     assert_eq!(others.json[list], json!([]), "{id}");
                 }
+                Some("group-calls") => assert_eq!(others.json["devices"], 0, "{id}"),
                 Some("labels") => assert_eq!(others.json["items"], json!([]), "{id}"),
                 Some("recent") => {
                     let nothing = json!({"items": [], "next_cursor": null, "left_out": 0});

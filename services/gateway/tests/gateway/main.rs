@@ -11,6 +11,7 @@ mod calls;
 mod connections;
 mod devices;
 mod forwarding;
+mod group_calls;
 mod idempotency;
 mod isolation;
 mod journal;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The call was not accepted, or the API is unreachable.
-pub(super) const NOT_ACCEPTED: u8 = 9;
+pub(crate) const NOT_ACCEPTED: u8 = 9;
 
 /// Calls a service of a device.
 ///
@@ -162,7 +162,7 @@ fn plain(data: &Value) -> String {
 }
 
 /// Maps a rejected call, or one without a result, to its exit code.
-pub(super) fn refused(error: ApiError) -> Failure {
+pub(crate) fn refused(error: ApiError) -> Failure {
     match &error {
         ApiError::Refused(problem) => {
             let code = problem.outcome.map_or(NOT_ACCEPTED, exit_code);
@@ -195,7 +195,7 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
     Err(Failure::with_code(exit_code(answer.outcome), reason))
 }
 
-pub(super) const fn exit_code(outcome: Outcome) -> u8 {
+pub(crate) const fn exit_code(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Succeeded => 0,
         Outcome::Failed => 1,
@@ -210,7 +210,7 @@ pub(super) const fn exit_code(outcome: Outcome) -> u8 {
     }
 }
 
-fn params(text: &str) -> Result<Box<RawValue>, String> {
+pub(crate) fn params(text: &str) -> Result<Box<RawValue>, String> {
     let raw: Box<RawValue> =
         serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     if raw.get().starts_with('{') {

@@ -1,4 +1,6 @@
-//! `switchboard calls show` and `wait`: the outcome of a call is the exit code.
+//! `switchboard calls show`, `wait` and `group`: the outcome of a call is the exit code.
+
+mod group;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -22,6 +24,7 @@ const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(55);
 pub(crate) enum Action {
     Show(Show),
     Wait(Wait),
+    Group(group::Group),
 }
 
 /// Prints a call as JSON.
@@ -61,6 +64,7 @@ impl resources::Action for Action {
     async fn run(self) -> Result<ExitCode, Failure> {
         match self {
             Self::Show(show) => print(&show.api, &show.id, show.wait, show.format).await,
+            Self::Group(group) => group.call().await,
             Self::Wait(wait) => print(&wait.api, &wait.id, true, wait.format).await,
         }
     }

@@ -1,7 +1,7 @@
 //! Examples of the commands that are not in the table of the API.
 
 /// Command and what follows `switchboard` in its examples.
-const EXAMPLES: [(&str, &[&str]); 30] = [
+const EXAMPLES: [(&str, &[&str]); 31] = [
     (
         "up",
         &[
@@ -46,6 +46,13 @@ const EXAMPLES: [(&str, &[&str]); 30] = [
         &[
             "calls wait call_01a1fdc1e83670f68020c071fd533605",
             "calls wait call_01a1fdc1e83670f68020c071fd533605 --context production",
+        ],
+    ),
+    (
+        "calls group",
+        &[
+            "calls group --label room:kitchen echo '{\"text\":\"hi\"}'",
+            "calls group --device-id toy-1,toy-2 get_current_time --at-once 1",
         ],
     ),
     (

@@ -222,6 +222,39 @@ async fn streamed_calls_leave_slots_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn group_calls_leave_slots_to_others() {
+    let target = Target::start(Service::Gateway, &[]).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Newcomer").await;
+    let attack = async {
+        let mut silent = devices(cluster, 1).await;
+        silent[0].register(&echo_services()).await;
+        let body = json!({
+            "devices": ["noisy-0"], "service": "echo", "params": {"text": "x"}, "timeout_ms": 300_000,
+        });
+        let group = async |org: &Org| {
+            let request = cluster.http.post(cluster.url("/v1/group-calls"));
+            let request = request.header("accept", "text/event-stream").json(&body);
+            request.bearer_auth(&org.key).send().await.unwrap()
+        };
+        // The share of an organisation is a quarter.
+        let mut groups = Vec::new();
+        for _ in 0..8 {
+            let answer = group(&cluster.org).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            groups.push(answer);
+        }
+        let refused = group(&cluster.org).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(group(&other).await.status(), StatusCode::OK);
+        (silent, groups)
+    };
+    target
+        .measure("group calls", Takes::Share("group_calls"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn large_params_leave_memory_to_others() {
     let target = Target::start(Service::Gateway, &[]).await;
     let cluster = &target.cluster;
