@@ -10,7 +10,7 @@
  * @typedef {Schemas['Usage']} Usage
  * @typedef {Schemas['Scope']} Scope
  * @typedef {Schemas['Session']} Session
- * @typedef {Schemas['ApiKey']} ApiKey
+ * @typedef {Schemas['ApiKey'] & {device_label?: string | null}} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken
  * @typedef {Schemas['SkillsBook']} SkillsBook
@@ -24,8 +24,9 @@
  * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
  *
- * @typedef {object} JournalEntry one ended call of any caller
+ * @typedef {object} JournalEntry one synchronous call that has ended
  * @property {string} id
+ * @property {string} call_id
  * @property {string} ended_at
  * @property {string} device_id
  * @property {string} service
@@ -33,14 +34,20 @@
  * @property {string} delivered
  * @property {number} elapsed_ms
  * @property {'rest' | 'mcp' | 'chat'} via
- * @property {{kind: string, id: string, name?: string | null}} caller
+ * @property {{kind: 'key' | 'token' | 'npc' | 'assistant', id?: string, name?: string}} caller
  * @property {number} params_bytes
  * @property {number} result_bytes
- * @property {string | null} [call_id]
- * @property {unknown} [params]
+ * @property {string} [params] JSON text, or its beginning
  * @property {boolean} [params_cut]
- * @property {unknown} [result]
+ * @property {string} [result] JSON text, or its beginning
  * @property {boolean} [result_cut]
+ *
+ * @typedef {object} ServiceDefinition as a device registered it
+ * @property {string} digest
+ * @property {string | null} [description]
+ * @property {unknown} [params]
+ * @property {unknown} [output]
+ * @typedef {ServiceDefinition & {service: string, state: 'approved' | 'unapproved' | 'changed', approved?: (ServiceDefinition & {at: string, by: string, applies_to: 'device' | 'organisation'}) | null}} ServiceApproval
  *
  * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
  * @property {string} [description]
@@ -48,6 +55,7 @@
  * @property {import('./form/schema.js').Schema | boolean} [output]
  * @property {number} [timeout_ms]
  * @property {Record<string, unknown>} [annotations]
+ * @property {'approved' | 'unapproved' | 'changed'} [approval] of its use by models; not the device's claim
  *
  * @typedef {Schemas['Token']} Token
  * @typedef {Schemas['Node']} Node

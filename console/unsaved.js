@@ -1,5 +1,5 @@
 /** What is not saved: a page that would be left with it asks first. */
-import { signal, useEffect } from './preact.js';
+import { signal, useLayoutEffect } from './preact.js';
 
 /** One member for each form with changes that are not saved. */
 const held = new Set();
@@ -33,7 +33,7 @@ export function release(holder) {
 
 /** Holds the page while a view has changes. @param {boolean} dirty */
 export function useUnsaved(dirty) {
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!dirty) return undefined;
     const holder = {};
     hold(holder);

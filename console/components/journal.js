@@ -1,4 +1,4 @@
-/** The journal: the calls of the last 24 hours, of every caller, as they end. */
+/** The journal: the latest calls whose callers waited, as they end. */
 import { may } from '../api.js';
 import { duration, exact, clock, maybe, size, t } from '../i18n.js';
 import { live, useLive } from '../live.js';
@@ -6,7 +6,7 @@ import { h } from '../preact.js';
 import { useList } from '../resource.js';
 import { href, route, setQuery } from '../router.js';
 import { Button, Card, Delivered, Empty, Id, Outcome, Text } from './basic.js';
-import { Json } from './code.js';
+import { Code, Json } from './code.js';
 import { Dialog } from './dialog.js';
 import { Filter, Select } from './field.js';
 import { Icon } from './icon.js';
@@ -14,12 +14,12 @@ import { table } from './table.js';
 
 /** @typedef {import('../types.js').JournalEntry} Entry */
 
-const OUTCOMES = ['succeeded', 'failed', 'invalid', 'unknown_device', 'unknown_service', 'offline', 'overloaded', 'cancelled', 'timed_out', 'lost', 'expired'];
+const OUTCOMES = ['succeeded', 'failed', 'invalid', 'unknown_device', 'unknown_service', 'offline', 'overloaded', 'cancelled', 'timed_out', 'lost', 'unavailable'];
 const VIAS = { rest: 'REST', mcp: 'MCP', chat: 'NPC' };
 const FILTERS = ['device', 'service', 'outcome', 'caller'];
 
 /** The page of the device on which a call can be repeated. @param {Entry} entry */
-const again = (entry) => href(`/devices/${encodeURIComponent(entry.device_id)}`, { service: entry.service, params: entry.params !== undefined && !entry.params_cut ? JSON.stringify(entry.params) : undefined });
+const again = (entry) => href(`/devices/${encodeURIComponent(entry.device_id)}`, { service: entry.service, params: entry.params_cut ? undefined : entry.params });
 
 /** @param {{device?: string, limit: number}} props one device's, or with a filter all */
 export function Journal({ device, limit }) {
@@ -70,16 +70,25 @@ function columns(ofAll) {
 
 /** Who called, and by which way; chosen, it is the filter. @param {{entry: Entry}} props */
 function Caller({ entry: { caller, via } }) {
-  const name = caller.name || caller.id;
+  const name = caller.name || caller.id || t('journal.assistant');
   return h('span', { class: 'row caller' },
     h('span', { class: 'tag' }, VIAS[via] ?? via),
-    h('button', { type: 'button', class: 'link break', title: t('journal.caller.filter', { name }), onClick: () => setQuery({ caller: caller.id, entry: undefined }) }, h(Text, null, name)));
+    caller.id ? h('button', { type: 'button', class: 'link break', title: t('journal.caller.filter', { name }), onClick: () => setQuery({ caller: caller.id, entry: undefined }) }, h(Text, null, name)) : name);
+}
+
+/** @param {string} text */
+function valueOf(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
 }
 
 /** @param {{entry: Entry}} props */
 function Details({ entry }) {
   const line = (/** @type {string} */ name, /** @type {any} */ value) => h('div', { key: name }, h('dt', { class: 'soft' }, name), h('dd', null, value));
-  const part = (/** @type {string} */ label, /** @type {unknown} */ value, /** @type {boolean | undefined} */ cut) => value !== undefined && value !== null && h('div', { class: 'stack tight' }, h('h3', null, label), cut && h('p', { class: 'small soft' }, t('journal.cut')), h(Json, { value, label }));
+  const part = (/** @type {string} */ label, /** @type {string | undefined} */ text, /** @type {boolean | undefined} */ cut) => text !== undefined && h('div', { class: 'stack tight' }, h('h3', null, label), cut ? h('div', { class: 'stack tight' }, h('p', { class: 'small soft' }, t('journal.cut')), h(Code, { text, wrap: true, label })) : h(Json, { value: valueOf(text), label }));
   return h(Dialog, { title: h('span', { class: 'mono break' }, h(Text, null, entry.service)), wide: true, onClose: () => setQuery({ entry: undefined }) },
     h('dl', { class: 'facts lines' },
       line(t('journal.outcome'), h('span', { class: 'row' }, h(Outcome, { outcome: entry.outcome }), h('span', { class: 'tag' }, h(Delivered, { delivered: entry.delivered })))),
@@ -88,7 +97,7 @@ function Details({ entry }) {
       line(t('calls.ended'), exact(entry.ended_at)),
       line(t('calls.took'), duration(entry.elapsed_ms)),
       line(t('journal.sizes'), `${size(entry.params_bytes)} / ${size(entry.result_bytes)}`),
-      entry.call_id && line(t('call.title'), h(Id, { id: entry.call_id, to: `/calls/${entry.call_id}` }))),
+      line(t('call.title'), h(Id, { id: entry.call_id }))),
     part(t('service.params'), entry.params, entry.params_cut),
     part(t('service.result'), entry.result, entry.result_cut),
     entry.params === undefined && h('p', { class: 'small soft row' }, h(Icon, { name: 'info' }), t('journal.private'), ' ', h('a', { href: href('/organisation') }, t('org.title'))),

@@ -1,4 +1,4 @@
-/** One device: its presence above, and its services, call log, kept calls, NPC, MCP endpoint and raw state as tabs. */
+/** One device: its presence above, and its services, journal, kept calls, NPC, MCP endpoint, approvals and raw state as tabs. */
 import { may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
@@ -13,6 +13,7 @@ import { h, useState } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href, navigate } from '../router.js';
 import { Connect } from './agent.js';
+import { DeviceApprovals } from './device_approvals.js';
 import { DeviceCalls } from './device_calls.js';
 import { NewToken } from './device_dialogs.js';
 import { DeviceNpc } from './device_npc.js';
@@ -24,7 +25,7 @@ import { Left } from './devices.js';
 /** @type {import('../screens.js').Screen} */
 export const device = { paths: ['/devices/:id', '/devices/:id/:tab'], title: 'device.title', parent: '/devices', view: DevicePage };
 
-const TABS = /** @type {const} */ (['services', 'log', 'calls', 'npc', 'mcp', 'raw']);
+const TABS = /** @type {const} */ (['services', 'journal', 'calls', 'npc', 'mcp', 'approvals', 'raw']);
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function DevicePage({ params, query }) {
@@ -36,14 +37,16 @@ function DevicePage({ params, query }) {
   const data = /** @type {Device | undefined} */ (resource.data);
   if (resource.error && !data) return h('div', null, h(Head, { title: h('span', { class: 'mono' }, h(Text, null, id)), back: { to: '/devices', label: t('devices.title') } }), h(Failure, { error: resource.error, retry: resource.reload }));
   const count = data ? Object.keys(data.services ?? {}).length : undefined;
+  const waiting = Object.values(/** @type {Record<string, import('../types.js').Service>} */ (data?.services ?? {})).filter(({ approval }) => approval && approval !== 'approved').length;
   return h('div', { class: 'stack wide' },
     h(Summary, { id, device: data, reload: resource.reload }),
-    h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : undefined })) }),
+    h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : name === 'approvals' ? waiting || undefined : undefined })) }),
     tab === 'services' && h(Services, { key: id, device: data, query }),
-    tab === 'log' && h(Journal, { key: id, device: id, limit: 200 }),
+    tab === 'journal' && h(Journal, { key: id, device: id, limit: 200 }),
     tab === 'calls' && h(DeviceCalls, { key: id, device: id }),
     tab === 'npc' && h(DeviceNpc, { key: id, device: id }),
     tab === 'mcp' && h(Connect, { key: id, query, scope: 'device', subject: id }),
+    tab === 'approvals' && h(DeviceApprovals, { key: id, device: id }),
     tab === 'raw' && h(Card, { title: `GET /v1/devices/${id}` }, data ? h(Json, { value: data, label: t('device.raw') }) : h(Bone, null)));
 }
 

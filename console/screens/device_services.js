@@ -11,6 +11,7 @@ import { plain } from '../form/safe.js';
 import { duration, t } from '../i18n.js';
 import { h, useEffect, useMemo, useRef, useState } from '../preact.js';
 import { href } from '../router.js';
+import { ApprovalState } from './device_approvals.js';
 
 /** @typedef {import('../types.js').Service} Service */
 /** @typedef {'sync' | 'async' | 'queued'} Mode */
@@ -95,6 +96,7 @@ function ServiceView({ device, name, service, initial }) {
   };
   return h('div', { class: 'service' },
     h('header', null, h('h2', { class: 'mono break' }, h(Text, null, name)),
+      service.approval && h('p', { class: 'row small' }, h('span', { class: 'soft' }, t('approval.forModels')), h('a', { href: href(`/devices/${encodeURIComponent(device.id)}/approvals`) }, h(ApprovalState, { state: service.approval }))),
       h('p', { class: 'soft break' }, service.description ? h(Text, null, service.description) : t('service.description.none')),
       h(Claims, { service })),
     h('div', { class: 'service-columns' },

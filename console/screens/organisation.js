@@ -1,5 +1,5 @@
 /** The organisation: its name, language, default NPC and recordings. Operators see all organisations. */
-import { may, patch, request, session } from '../api.js';
+import { may, request, session } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Head, Id, Notice, Text, Time, toast } from '../components/basic.js';
 import { Check, SelectField, TextField } from '../components/field.js';
 import { Icon } from '../components/icon.js';
@@ -27,7 +27,7 @@ function Organisation() {
 
 /** What a person may change. @param {Org} org */
 const editable = (org) => ({
-  name: org.name, locale: org.locale ?? '', default_npc_id: org.default_npc_id ?? '', record_speech: org.record_speech ?? false, recording_retention_days: String(org.recording_retention_days ?? 30), journal_params: org.journal_params ?? false,
+  name: org.name, locale: org.locale ?? '', default_npc_id: org.default_npc_id ?? '', record_speech: org.record_speech ?? false, recording_retention_days: String(org.recording_retention_days ?? 30), journal_params: org.journal_params ?? false, model_approval: org.model_approval ?? 'off',
 });
 
 function Own() {
@@ -35,11 +35,11 @@ function Own() {
   /** @type {Org | undefined} */
   const org = resource.data?.data;
   if (!org) return resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Card, { title: t('org.general') }, h('div', { class: 'stack' }, h(Bone, { width: 300 }), h(Bone, { width: 260 }), h(Bone, { width: 320 })));
-  return h(Form, { org, etag: resource.data?.etag, reload: resource.reload });
+  return h(Form, { org, etag: resource.data?.etag, reload: resource.reload, saved: (answer) => resource.change(() => answer) });
 }
 
-/** @param {{org: Org, etag: string | undefined, reload: () => void}} props */
-function Form({ org, etag, reload }) {
+/** @param {{org: Org, etag: string | undefined, reload: () => void, saved: (answer: import('../api.js').Answer<Org>) => void}} props */
+function Form({ org, etag, reload, saved }) {
   const npcs = useResource('/v1/npcs', { limit: 200 });
   const [draft, setDraft] = useState(editable(org));
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
@@ -58,7 +58,9 @@ function Form({ org, etag, reload }) {
     setError(undefined);
     try {
       const body = { ...changes, ...('locale' in changes && { locale: draft.locale || null }), ...('default_npc_id' in changes && { default_npc_id: draft.default_npc_id || null }), ...('recording_retention_days' in changes && { recording_retention_days: days }) };
-      await patch('/v1/org', body, { etag });
+      const answer = await request('PATCH', '/v1/org', { etag, body, contentType: 'application/merge-patch+json' });
+      saved(answer);
+      setDraft(editable(answer.data));
       toast(t('org.saved'));
       if ('name' in changes && session.value) session.value = { ...session.value, org_name: draft.name };
     } catch (failure) {
@@ -80,6 +82,7 @@ function Form({ org, etag, reload }) {
     h(Card, { title: t('org.recordings') }, h('div', { class: 'stack' },
       h(Check, { checked: draft.record_speech, disabled: locked, hint: t('org.record.hint'), onChange: (checked) => edit({ record_speech: checked }) }, t('org.record')),
       h(TextField, { label: t('org.retention'), hint: t('org.retention.hint'), wrong: wrongDays && t('org.retention.wrong'), value: draft.recording_retention_days, disabled: locked, inputMode: 'numeric', class: 'input short', onInput: (value) => edit({ recording_retention_days: value.trim() }) }))),
+    h(Card, { title: t('approval.title') }, h(Check, { checked: draft.model_approval === 'required', disabled: locked, hint: t('org.approval.hint'), onChange: (checked) => edit({ model_approval: checked ? 'required' : 'off' }) }, t('org.approval'))),
     h(Card, { title: t('journal.title') }, h(Check, { checked: draft.journal_params, disabled: locked, hint: t('org.journal.hint'), onChange: (checked) => edit({ journal_params: checked }) }, t('org.journal'))),
     h(Failure, { error }),
     h('div', { class: 'row apart' },

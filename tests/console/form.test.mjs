@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { blank, read, write } from '../../console/form/draft.js';
+import { around, lines, ordered } from '../../console/form/difference.js';
 import { plan } from '../../console/form/schema.js';
 
 /** The value of an untouched form with some members typed. */
@@ -118,4 +119,23 @@ test('schemas that are no schemas are JSON or nothing', () => {
   for (const schema of [false, 5, 'text', []]) assert.equal(plan(schema).kind, 'json', JSON.stringify(schema));
   for (const schema of [undefined, null, true]) assert.deepEqual(plan(schema), { kind: 'group', members: [], open: true });
   for (const schema of [{ type: 'object', properties: 5, required: 'x' }, { enum: [] }, { type: 7 }, { items: [] }, { oneOf: [] }, { allOf: [5] }]) assert.ok(plan(schema).kind, JSON.stringify(schema));
+});
+
+test('a difference has the lines that went and came, and a few around them', () => {
+  const text = (all) => all.map(({ kind, text }) => `${{ same: ' ', before: '-', after: '+', gap: '~' }[kind]}${text}`).join('\n');
+  assert.equal(text(lines('a\nb\nc', 'a\nx\nc')), ' a\n-b\n+x\n c');
+  assert.equal(text(lines('', 'a')), '+a');
+  assert.equal(text(lines('a', '')), '-a');
+  assert.equal(text(lines('a\nb', 'b\na')), '-a\n b\n+a');
+  const many = Array.from({ length: 20 }, (_, index) => `${index}`);
+  const changed = many.with(10, 'ten');
+  assert.equal(text(around(lines(many.join('\n'), changed.join('\n')))), '~…\n 7\n 8\n 9\n-10\n+ten\n 11\n 12\n 13\n~…');
+  const wide = Array.from({ length: 3_000 }, (_, index) => `${index}`).join('\n');
+  assert.equal(lines(wide, wide).length, 6_000, 'too many to compare');
+});
+
+test('the order of members is no difference', () => {
+  assert.equal(ordered({ b: [{ d: 1, c: 2 }], a: 1 }), ordered({ a: 1, b: [{ c: 2, d: 1 }] }));
+  assert.notEqual(ordered([1, 2]), ordered([2, 1]));
+  assert.equal(ordered(undefined), '');
 });

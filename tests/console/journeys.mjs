@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { Album } from './album.mjs';
 import { Browser } from './browser.mjs';
 import { HOSTILE } from './hostile.mjs';
+import { APPROVALS } from './journeys/approvals.mjs';
 import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
 import { CROWD } from './journeys/crowd.mjs';
 import { firstMinute } from './journeys/first_minute.mjs';
@@ -218,10 +219,12 @@ const JOURNEYS = {
 
   ...onPage(LABELS),
 
+  ...onPage(APPROVALS),
+
   async 'every screen is accessible, in both themes and languages, wide and narrow'() {
     const { npc, template } = await makeNpc(world, 'Watcher');
     await system.api('POST', `/v1/npcs/${npc.id}/memories`, { text: 'Anna is afraid of thunder.', subject: 'user:anna', kind: 'fact' });
-    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-npc': '/devices/toy-1/npc', 'device-mcp': '/devices/toy-1/mcp', 'device-raw': '/devices/toy-1/raw', group: '/group', calls: '/calls', recent: '/calls/recent', 'device-log': '/devices/toy-1/log', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
+    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-npc': '/devices/toy-1/npc', 'device-mcp': '/devices/toy-1/mcp', 'device-raw': '/devices/toy-1/raw', group: '/group', calls: '/calls', recent: '/calls/recent', 'device-journal': '/devices/toy-1/journal', 'device-approvals': '/devices/toy-1/approvals', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
     for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
       const entry = await browser.page(origin, { theme, language, width });
       await entry.goto(at('/'));

@@ -31,9 +31,9 @@ export const calls = {
   'call.noContent': 'The call ended without a result.',
 
   'calls.kept': 'In the background and queued',
-  'journal.title': 'Call log',
+  'journal.title': 'Journal',
   'journal.recent': 'Recent',
-  'journal.text': 'Every call of the last 24 hours, whoever made it, as it ends: up to 10,000.',
+  'journal.text': 'The latest calls whose callers waited, whoever they are: for 24 hours, up to 10,000.',
   'journal.outcome': 'Outcome',
   'journal.outcome.all': 'All outcomes',
   'journal.caller': 'Caller',
@@ -43,7 +43,9 @@ export const calls = {
   'journal.sizes': 'Size of params / result',
   'journal.none': 'Calls appear here as they end',
   'journal.none.text': 'Those of programs, agents and NPCs alike, for 24 hours.',
-  'journal.left': {one: '{n} call was too fast for the log and is left out.', other: '{n} calls were too fast for the log and are left out.'},
+  'journal.left': {one: '{n} call was too many at once and is left out.', other: '{n} calls were too many at once and are left out.'},
   'journal.cut': 'Cut off after 4 KiB.',
   'journal.private': 'Params and results are not stored unless the organisation wants it.',
+
+  'journal.assistant': 'assistant',
 };

@@ -47,6 +47,7 @@ export const problems = {
   'outcome.timed_out': 'Timed out',
   'outcome.lost': 'Lost',
   'outcome.expired': 'Expired',
+  'outcome.unavailable': 'Not sent',
   'outcome.queued': 'Queued',
   'outcome.sent': 'Sent',
 

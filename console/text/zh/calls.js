@@ -31,9 +31,9 @@ export const calls = {
   'call.noContent': '调用已结束，没有结果。',
 
   'calls.kept': '后台与排队',
-  'journal.title': '调用记录',
+  'journal.title': '调用日志',
   'journal.recent': '最近',
-  'journal.text': '最近 24 小时内所有调用方的调用，结束时即列出，最多 10,000 条。',
+  'journal.text': '所有调用方等待结束的最近调用：保留 24 小时，最多 10,000 条。',
   'journal.outcome': '结果',
   'journal.outcome.all': '所有结果',
   'journal.caller': '调用方',
@@ -46,4 +46,6 @@ export const calls = {
   'journal.left': {other: '{n} 次调用过于频繁，未记入。'},
   'journal.cut': '4 KiB 之后已截断。',
   'journal.private': '除非组织启用，否则不保存参数和结果。',
+
+  'journal.assistant': '助手',
 };

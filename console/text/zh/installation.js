@@ -48,5 +48,8 @@ export const installation = {
   'org.made': '创建时间',
 
   'org.journal': '保存调用的参数和结果',
-  'org.journal.hint': '在调用记录中保存 24 小时，各最多 4 KiB，可读取记录的人都能看到。否则只记录谁在何时调用了什么，以及结果如何。',
+  'org.journal.hint': '在调用日志中保存 24 小时，各最多 4 KiB，可读取记录的人都能看到。否则只记录谁在何时调用了什么，以及结果如何。',
+
+  'org.approval': '模型只能使用经人批准的服务',
+  'org.approval.hint': '适用于对话和 MCP 客户端：未批准或批准后有变化的服务对它们不可见。通过 REST 调用的程序不受影响。',
 };

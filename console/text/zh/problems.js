@@ -47,6 +47,7 @@ export const problems = {
   'outcome.timed_out': '超时',
   'outcome.lost': '丢失',
   'outcome.expired': '已过期',
+  'outcome.unavailable': '未发送',
   'outcome.queued': '排队中',
   'outcome.sent': '已发送',
 

@@ -22,7 +22,7 @@ export const LIVE = {
   },
 
   async 'the log has every call, with its params if the organisation wants that'(page, world) {
-    await page.goto(`${world.url}/devices/toy-1/log`);
+    await page.goto(`${world.url}/devices/toy-1/journal`);
     await world.api('POST', '/v1/devices/toy-1/calls', { service: 'echo', params: { text: 'unseen' } });
     await page.getByRole('button', { name: 'echo' }).first().click();
     const details = page.getByRole('dialog');

@@ -1,0 +1,94 @@
+/** Which services of a device models may use: the state of each, what changed since, approval and its end. */
+import { useAct } from '../act.js';
+import { may, path, remove, request } from '../api.js';
+import { Bone, Button, Card, Empty, Failure, Notice, Text, Time, toast } from '../components/basic.js';
+import { Json } from '../components/code.js';
+import { Icon } from '../components/icon.js';
+import { around, lines, ordered } from '../form/difference.js';
+import { t } from '../i18n.js';
+import { useLive } from '../live.js';
+import { h } from '../preact.js';
+import { useResource } from '../resource.js';
+import { href } from '../router.js';
+
+/** @typedef {import('../types.js').ServiceApproval} ServiceApproval */
+/** @typedef {ServiceApproval['state']} State */
+
+/** @type {Record<State, ['good' | 'warn' | 'calm', import('../components/icon.js').IconName]>} */
+const LOOKS = { approved: ['good', 'check'], unapproved: ['calm', 'lock'], changed: ['warn', 'warning'] };
+
+/** @param {{state: State}} props */
+export function ApprovalState({ state }) {
+  const [tone, icon] = LOOKS[state] ?? ['calm', 'question'];
+  return h('span', { class: `state ${tone}` }, h(Icon, { name: icon }), t(`approval.${state}`));
+}
+
+/** @param {{device: string}} props */
+export function DeviceApprovals({ device }) {
+  const resource = useResource(path`/v1/devices/${device}/approvals`);
+  useLive(resource.reload, [`device:${device}`, 'approval', 'org']);
+  /** @type {{policy: 'off' | 'required', items: ServiceApproval[]} | undefined} */
+  const data = resource.data;
+  if (!data) return h(Card, null, resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Bone, { width: 260 }));
+  return h('div', { class: 'stack' },
+    data.policy === 'off'
+      ? h(Notice, null, t('approval.off'), ' ', h('a', { href: href('/organisation') }, t('org.title')))
+      : h('p', { class: 'soft' }, t('approval.text')),
+    data.items.length === 0 && h(Card, { flush: true }, h(Empty, { title: t('device.noServices'), text: t('approval.none.text') })),
+    data.items.map((item) => h(Service, { key: item.service, device, item, reload: resource.reload })));
+}
+
+/** @param {{device: string, item: ServiceApproval, reload: () => void}} props */
+function Service({ device, item, reload }) {
+  const place = path`/v1/devices/${device}/services/${item.service}/approval`;
+  const approve = (/** @type {'device' | 'organisation'} */ scope) => async () => {
+    try {
+      await request('PUT', place, { body: { digest: item.digest, applies_to: scope } });
+      toast(t('approval.done', { service: item.service }));
+    } finally {
+      reload();
+    }
+  };
+  const here = useAct(approve('device'));
+  const everywhere = useAct(approve('organisation'));
+  const revoke = useAct(async () => {
+    await remove(place);
+    reload();
+  });
+  const busy = here.busy || everywhere.busy || revoke.busy;
+  const { approved, state } = item;
+  return h('section', { class: 'card', 'aria-label': item.service },
+    h('header', null,
+      h('div', { class: 'row' }, h('h2', { class: 'mono break' }, h(Text, null, item.service)), h(ApprovalState, { state })),
+      may('admin') && h('div', { class: 'row' },
+        state !== 'approved' && h(Button, { kind: 'primary', small: true, icon: 'check', busy, onClick: here.run }, t('approval.here')),
+        state !== 'approved' && h(Button, { small: true, busy, title: t('approval.everywhere.text'), onClick: everywhere.run }, t('approval.everywhere')),
+        state !== 'unapproved' && h(Button, { kind: 'danger', small: true, busy, onClick: revoke.run }, t('keyring.revoke')))),
+    h('div', { class: 'body stack' },
+      h(Failure, { error: here.error ?? everywhere.error ?? revoke.error }),
+      state === 'changed' && approved ? h(Changes, { item, approved })
+        : h('p', { class: 'break' }, item.description ? h(Text, null, item.description) : h('span', { class: 'soft' }, t('service.description.none'))),
+      approved && h('p', { class: 'small soft' }, t(approved.applies_to === 'organisation' ? 'approval.by.organisation' : 'approval.by.device'), ' ', h(Text, null, approved.by), ' · ', h(Time, { at: approved.at })),
+      h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: item.params, label: t('service.schema') })),
+      item.output !== undefined && item.output !== null && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: item.output, label: t('service.output') }))));
+}
+
+/** What is not as it was approved. @param {{item: ServiceApproval, approved: NonNullable<ServiceApproval['approved']>}} props */
+function Changes({ item, approved }) {
+  const parts = /** @type {const} */ ([
+    [t('approval.description'), approved.description ?? '', item.description ?? ''],
+    [t('service.schema'), ordered(approved.params), ordered(item.params)],
+    [t('service.output'), ordered(approved.output ?? undefined), ordered(item.output ?? undefined)],
+  ]);
+  return h('div', { class: 'stack' },
+    h(Notice, { tone: 'warn', title: t('approval.changed.title') }, t('approval.changed.text')),
+    parts.filter(([, before, after]) => before !== after).map(([name, before, after]) => h('div', { class: 'stack tight', key: name }, h('h3', null, name), h(Difference, { label: name, before, after }))));
+}
+
+const SIGNS = { same: ' ', before: '−', after: '+', gap: ' ' };
+
+/** Lines that went and lines that came. @param {{label: string, before: string, after: string}} props */
+function Difference({ label, before, after }) {
+  return h('div', { class: 'difference', role: 'group', 'aria-label': label, tabIndex: 0 }, around(lines(before, after)).map(({ kind, text }, index) => h(kind === 'before' ? 'del' : kind === 'after' ? 'ins' : 'div', { key: index, class: kind },
+    h('span', { 'aria-hidden': 'true' }, SIGNS[kind]), kind !== 'same' && kind !== 'gap' && h('span', { class: 'hidden' }, t(`approval.line.${kind}`)), h('code', null, h(Text, null, text || ' ')))));
+}
