@@ -30,7 +30,7 @@ function Line({ event: { type, data } }) {
   const word = maybe(`event.${type === 'setting.changed' ? kind : type}`) ?? type;
   return h('li', null,
     h('span', { class: 'faint' }, h(Icon, { name: ICONS[kind] ?? 'info' })),
-    h('span', { class: 'row event-line grow' },
+    h('span', { class: 'row event grow' },
       place ? h('a', { href: href(place) }, word) : h('span', null, word),
       data.service && h('span', { class: 'mono break' }, h(Text, null, String(data.service))),
       device && h(Id, { id: device, to: `/devices/${encodeURIComponent(device)}` }),
