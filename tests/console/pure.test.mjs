@@ -5,11 +5,13 @@ import { test } from 'node:test';
 import { Problem, retryAfter, url } from '../../console/api.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
+import { next } from '../../console/components/group_call.js';
 import { callSnippets, python, shell } from '../../console/components/snippets.js';
 import { link, parts, plain, shownAs } from '../../console/form/safe.js';
 import { fill } from '../../console/i18n.js';
 import { EVENT_INTERVAL_MS, Live, POLL_INTERVAL_MS, topics } from '../../console/live.js';
 import { match } from '../../console/router.js';
+import { offered } from '../../console/screens/group.js';
 import { parser } from '../../console/sse.js';
 import { en } from '../../console/text/en.js';
 import { zh } from '../../console/text/zh.js';
@@ -190,4 +192,20 @@ test('a stream takes the place of polling where events are about what is shown',
   await settled();
   assert.equal(live.state.value, 'polling');
   live.stop();
+});
+
+test('the outcomes of a group call come one by one', () => {
+  const event = (type, data) => ({ type, data: JSON.stringify(data), id: undefined });
+  let run = next({ state: 'running', items: [] }, event('started', { devices: 2 }));
+  run = next(run, event('progress', { device_id: 'a', progress: 1 }));
+  run = next(run, event('item', { device_id: 'a', outcome: 'succeeded', delivered: 'yes', elapsed_ms: 1 }));
+  run = next(run, { type: 'item', data: 'no JSON', id: undefined });
+  assert.deepEqual([run.state, run.devices, run.items.map((item) => item.device_id)], ['running', 2, ['a']]);
+  run = next(run, event('ended', { devices: 2, outcomes: { succeeded: 1, offline: 1 } }));
+  assert.deepEqual([run.state, run.outcomes], ['ended', { succeeded: 1, offline: 1 }]);
+});
+
+test('the service that most devices offer is the first', () => {
+  const devices = [{ id: 'a', service_names: ['wave', 'echo'] }, { id: 'b', service_names: ['echo'] }, { id: 'c', service_names: [] }];
+  assert.deepEqual(offered(devices), [{ name: 'echo', count: 2, device: 'a' }, { name: 'wave', count: 1, device: 'a' }]);
 });
