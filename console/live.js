@@ -8,6 +8,8 @@ import { signal, useEffect, useRef } from './preact.js';
 import { isStream, read } from './sse.js';
 
 export const POLL_INTERVAL_MS = 5_000;
+/** Every this many polls, what events are about is read too: not all of it has an event. */
+const POLLS_PER_READING = 12;
 /** At most one reading of a view in this time, however many events it is about. */
 export const EVENT_INTERVAL_MS = 1_000;
 /** The server says something every 15 s. */
@@ -66,7 +68,11 @@ export class Live {
   }
 
   start() {
-    this.timer ??= setInterval(() => this.reload(this.state.value === 'live'), POLL_INTERVAL_MS);
+    let polls = 0;
+    this.timer ??= setInterval(() => {
+      polls += 1;
+      this.reload(this.state.value === 'live' && polls % POLLS_PER_READING !== 0);
+    }, POLL_INTERVAL_MS);
     this.follow();
   }
 
