@@ -2,7 +2,7 @@
  * The types of the API: those of the OpenAPI document, and what a device registers.
  *
  * @typedef {import('switchboard-api').components['schemas']} Schemas
- * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null}} Device
+ * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null, approvals?: Record<string, ApprovalState>}} Device
  * @typedef {Schemas['CallResult']} CallResult
  * @typedef {Schemas['StoredCall']} StoredCall
  * @typedef {Schemas['Outcome']} Outcome
@@ -42,12 +42,14 @@
  * @property {string} [result] JSON text, or its beginning
  * @property {boolean} [result_cut]
  *
+ * @typedef {'approved' | 'unapproved' | 'changed'} ApprovalState
  * @typedef {object} ServiceDefinition as a device registered it
  * @property {string} digest
- * @property {string | null} [description]
- * @property {unknown} [params]
+ * @property {unknown} [description]
+ * @property {unknown} [parameters]
  * @property {unknown} [output]
- * @typedef {ServiceDefinition & {service: string, state: 'approved' | 'unapproved' | 'changed', approved?: (ServiceDefinition & {at: string, by: string, applies_to: 'device' | 'organisation'}) | null}} ServiceApproval
+ * @property {unknown} [annotations]
+ * @typedef {ServiceDefinition & {service: string, state: ApprovalState, approved?: ServiceDefinition & {at: string, by: string, applies_to: 'device' | 'organisation'}}} ServiceApproval
  *
  * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
  * @property {string} [description]
@@ -55,7 +57,6 @@
  * @property {import('./form/schema.js').Schema | boolean} [output]
  * @property {number} [timeout_ms]
  * @property {Record<string, unknown>} [annotations]
- * @property {'approved' | 'unapproved' | 'changed'} [approval] of its use by models; not the device's claim
  *
  * @typedef {Schemas['Token']} Token
  * @typedef {Schemas['Node']} Node

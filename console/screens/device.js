@@ -37,7 +37,7 @@ function DevicePage({ params, query }) {
   const data = /** @type {Device | undefined} */ (resource.data);
   if (resource.error && !data) return h('div', null, h(Head, { title: h('span', { class: 'mono' }, h(Text, null, id)), back: { to: '/devices', label: t('devices.title') } }), h(Failure, { error: resource.error, retry: resource.reload }));
   const count = data ? Object.keys(data.services ?? {}).length : undefined;
-  const waiting = Object.values(/** @type {Record<string, import('../types.js').Service>} */ (data?.services ?? {})).filter(({ approval }) => approval && approval !== 'approved').length;
+  const waiting = Object.values(data?.approvals ?? {}).filter((state) => state !== 'approved').length;
   return h('div', { class: 'stack wide' },
     h(Summary, { id, device: data, reload: resource.reload }),
     h(Tabs, { label: t('device.tabs'), tabs: TABS.map((name) => ({ to: href(name === 'services' ? place : `${place}/${name}`), label: t(`device.${name}`), current: name === tab, count: name === 'services' ? count : name === 'approvals' ? waiting || undefined : undefined })) }),

@@ -67,18 +67,22 @@ function Service({ device, item, reload }) {
     h('div', { class: 'body stack' },
       h(Failure, { error: here.error ?? everywhere.error ?? revoke.error }),
       state === 'changed' && approved ? h(Changes, { item, approved })
-        : h('p', { class: 'break' }, item.description ? h(Text, null, item.description) : h('span', { class: 'soft' }, t('service.description.none'))),
+        : h('p', { class: 'break' }, item.description ? h(Text, null, text(item.description)) : h('span', { class: 'soft' }, t('service.description.none'))),
       approved && h('p', { class: 'small soft' }, t(approved.applies_to === 'organisation' ? 'approval.by.organisation' : 'approval.by.device'), ' ', h(Text, null, approved.by), ' · ', h(Time, { at: approved.at })),
-      h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: item.params, label: t('service.schema') })),
-      item.output !== undefined && item.output !== null && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: item.output, label: t('service.output') }))));
+      h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: item.parameters ?? {}, label: t('service.schema') })),
+      item.output !== undefined && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: item.output, label: t('service.output') }))));
 }
+
+/** A description; a device may register anything. @param {unknown} description */
+const text = (description) => (typeof description === 'string' ? description : ordered(description));
 
 /** What is not as it was approved. @param {{item: ServiceApproval, approved: NonNullable<ServiceApproval['approved']>}} props */
 function Changes({ item, approved }) {
   const parts = /** @type {const} */ ([
-    [t('approval.description'), approved.description ?? '', item.description ?? ''],
-    [t('service.schema'), ordered(approved.params), ordered(item.params)],
-    [t('service.output'), ordered(approved.output ?? undefined), ordered(item.output ?? undefined)],
+    [t('approval.description'), text(approved.description), text(item.description)],
+    [t('service.schema'), ordered(approved.parameters), ordered(item.parameters)],
+    [t('service.output'), ordered(approved.output), ordered(item.output)],
+    [t('service.claims'), ordered(approved.annotations), ordered(item.annotations)],
   ]);
   return h('div', { class: 'stack' },
     h(Notice, { tone: 'warn', title: t('approval.changed.title') }, t('approval.changed.text')),

@@ -54,6 +54,7 @@ function parsed(text) {
 
 /** @param {{device: import('../types.js').Device, name: string, service: Service, initial: string | null}} props */
 function ServiceView({ device, name, service, initial }) {
+  const approval = device.approvals?.[name];
   // A registration that comes again with the same schema does not disturb the form.
   const schemaText = JSON.stringify(service.parameters ?? null);
   const schema = useMemo(() => JSON.parse(schemaText), [schemaText]);
@@ -96,7 +97,7 @@ function ServiceView({ device, name, service, initial }) {
   };
   return h('div', { class: 'service' },
     h('header', null, h('h2', { class: 'mono break' }, h(Text, null, name)),
-      service.approval && h('p', { class: 'row small' }, h('span', { class: 'soft' }, t('approval.forModels')), h('a', { href: href(`/devices/${encodeURIComponent(device.id)}/approvals`) }, h(ApprovalState, { state: service.approval }))),
+      approval && h('p', { class: 'row small' }, h('span', { class: 'soft' }, t('approval.forModels')), h('a', { href: href(`/devices/${encodeURIComponent(device.id)}/approvals`) }, h(ApprovalState, { state: approval }))),
       h('p', { class: 'soft break' }, service.description ? h(Text, null, service.description) : t('service.description.none')),
       h(Claims, { service })),
     h('div', { class: 'service-columns' },
