@@ -29,14 +29,16 @@ fn routes(source: &Source) -> Vec<Offence> {
     .collect()
 }
 
-/// Problems that are not responses of a route: events of a stream, an outcome that is only stored, and the
+/// Problems that are not responses of a route: events of a stream, an outcome that is only stored, an item of a
+/// group call, and the
 /// response of a gateway in place of a service, which the document of `up` does not have.
-const NOT_RESPONSES: [ProblemKind; 5] = [
+const NOT_RESPONSES: [ProblemKind; 6] = [
     ProblemKind::ServiceUnavailable,
     ProblemKind::NoAnswer,
     ProblemKind::TooSlow,
     ProblemKind::Interrupted,
     ProblemKind::CallExpired,
+    ProblemKind::ResultLeftOut,
 ];
 
 /// The slugs of the problem kinds that a file names.

@@ -74,7 +74,7 @@ pub(crate) struct GroupView {
     request_body(content = GroupBody),
     responses((status = 200, content((GroupView = "application/json"), (String = "text/event-stream")), description = "The outcomes; or the stream of events")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["outside_key", "overloaded", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["outside_key", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,

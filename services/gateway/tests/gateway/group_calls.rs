@@ -176,13 +176,14 @@ async fn caller_that_disconnects_cancels_its_calls() {
         gateway.edge.cancelled.lock().clear();
         let body = json!({"devices": ["toy-1", "toy-2"], "service": "silent"});
         let request = gateway.request(Method::POST, "/v1/group-calls").json(&body);
-        let request = tokio::spawn(request.header("accept", accept).send());
+        let mut request_task = tokio::task::JoinSet::new();
+        request_task.spawn(request.header("accept", accept).send());
         let (first, _) = gateway.edge.next_unanswered().await;
         let (second, _) = gateway.edge.next_unanswered().await;
         if accept == "text/event-stream" {
-            drop(request.await.unwrap().unwrap());
+            drop(request_task.join_next().await.unwrap().unwrap().unwrap());
         } else {
-            request.abort();
+            request_task.abort_all();
         }
         eventually_true("the calls are cancelled", || {
             let cancelled = gateway.edge.cancelled.lock();

@@ -8,6 +8,20 @@ use switchboard_test_support::eventually::eventually;
 
 use crate::test_gateway::{TEST_TIMEOUT, TestGateway, send};
 
+/// The body of a request to an operation.
+fn body_of(id: &str) -> Option<Value> {
+    match id {
+        "callDevice" => Some(json!({"service": "echo", "params": {}})),
+        "callGroup" => Some(json!({"service": "echo", "label": "all"})),
+        "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
+        "listRecentCalls" | "listDevices" | "listLabels" | "countDevices" | "getDevice"
+        | "listCalls" | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
+        other => unreachable!(
+            "{other} has no case: every operation must show that it keeps what holds for all"
+        ),
+    }
+}
+
 #[tokio::test]
 async fn operation_is_limited_to_its_org_and_scope() {
     let gateway = TestGateway::start().await;
@@ -21,18 +35,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
         for (method, operation) in item.as_object().unwrap() {
             seen += 1;
             let id = operation["operationId"].as_str().unwrap();
-            let body = match id {
-                "callDevice" => Some(json!({"service": "echo", "params": {}})),
-                "callGroup" => Some(json!({"service": "echo", "label": "all"})),
-                "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
-                "listRecentCalls" | "listDevices" | "listLabels" | "countDevices" | "getDevice"
-                | "listCalls" | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => {
-                    None
-                }
-                other => unreachable!(
-                    "{other} has no case: every operation must show that it keeps what holds for all"
-                ),
-            };
+            let body = body_of(id);
             let scope = operation["security"][0]["credential"][0].as_str().unwrap();
             let method: Method = method.to_uppercase().parse().unwrap();
             let thing = match id {
