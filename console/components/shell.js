@@ -130,7 +130,9 @@ function closeOutside(event) {
 }
 addEventListener('click', (event) => {
   for (const menu of document.querySelectorAll('details.menu[open]')) {
-    if (event.target instanceof Node && !menu.contains(event.target)) menu.removeAttribute('open');
+    const inside = event.target instanceof Element && menu.contains(event.target);
+    // What was chosen from a list is done; settings stay open.
+    if (!inside || event.target.closest('.sheet.list :is(a, button)')) menu.removeAttribute('open');
   }
 });
 

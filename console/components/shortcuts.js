@@ -34,6 +34,7 @@ function place(letter) {
 /** Puts the focus where a call begins, if the page has such a place. */
 function focusCall() {
   const form = document.querySelector('[data-call-form]');
-  const control = form?.querySelector('input, textarea, select, button');
+  const fields = [...form?.querySelectorAll('input, textarea, select, [type="submit"]') ?? []];
+  const control = fields.find((field) => field.checkVisibility());
   if (control instanceof HTMLElement) control.focus();
 }

@@ -36,7 +36,7 @@ function Devices({ query }) {
       table({
         label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
         more: list.data?.more && list.more,
-        foot: items && t('devices.shown', { n: items.length, online: number(online ?? 0) }),
+        foot: items && t(list.data?.more ? 'list.shown' : 'devices.shown', { n: items.length, online: number(online ?? 0) }),
         empty: filtered
           ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined }) }, t('list.clear')) })
           : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),

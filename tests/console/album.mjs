@@ -19,6 +19,7 @@ export class Album {
   async take(page, name) {
     await page.waitForFunction(() => !document.querySelector('[aria-busy="true"], .bone, .toast, .typing'));
     await page.mouse.move(0, 0);
+    await page.evaluate(() => scrollTo(0, 0));
     const session = await page.context().newCDPSession(page);
     for (const theme of THEMES) {
       await page.emulateMedia({ colorScheme: theme });

@@ -7,6 +7,9 @@ import { join, resolve } from 'node:path';
 const FLAGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const EXECUTABLES = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
+const RULES = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
+const COLOUR_RULES = ['color-contrast', 'link-in-text-block'];
+
 export class Browser {
   /** @param {string} packages the folder node_modules */
   constructor(packages) {
@@ -15,6 +18,7 @@ export class Browser {
     this.axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
     /** What went wrong, in words. @type {string[]} */
     this.faults = [];
+    this.failures = 0;
   }
 
   async start() {
@@ -50,17 +54,38 @@ export class Browser {
     assert.deepEqual(this.faults.splice(0), []);
   }
 
-  /** Rules of accessibility, and reflow. The driver's own script is exempt from the page's policy. @param {import('playwright-core').Page} page @param {string} name */
-  async audit(page, name) {
+  /**
+   * Rules of accessibility, and reflow. The driver's own script is exempt from the page's policy.
+   * @param {import('playwright-core').Page} page @param {string} name @param {{bothThemes?: boolean}} [options]
+   */
+  async audit(page, name, { bothThemes = false } = {}) {
     const overflow = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(overflow <= 0, `${name}: ${overflow} px wider than the window`);
+    if (!(await page.evaluate(() => 'axe' in window))) await page.evaluate(this.axe);
+    await this.#judge(page, name, RULES);
+    if (!bothThemes) return;
+    // The other theme has other colours, and nothing else.
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await this.#judge(page, `${name}, dark`, { type: 'rule', values: COLOUR_RULES });
+    await page.emulateMedia({ colorScheme: 'light' });
+  }
+
+  /** @param {import('playwright-core').Page} page @param {string} name @param {object | string[]} rules */
+  async #judge(page, name, rules) {
     // Colours are those after a change: what follows from the last act is drawn, and its transitions have ended.
     await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
     await page.waitForFunction(() => !document.getAnimations().some((each) => each instanceof CSSTransition));
-    await page.evaluate(this.axe);
-    const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }));
+    const { violations } = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ['violations'] }), rules);
     const found = violations.map((each) => `${each.id}: ${each.nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary?.replace(/\s+/g, ' ')}`).join(' | ')}`);
     assert.deepEqual(found, [], name);
+  }
+
+  /** Closes what a journey has left open; each page leaves a picture in the folder. @param {string} folder */
+  async abandon(folder) {
+    for (const context of this.browser?.contexts() ?? []) {
+      for (const page of context.pages()) await page.screenshot({ path: join(folder, `failed-${this.failures++}.png`) }).catch(() => {});
+      await context.close();
+    }
   }
 
   async stop() {

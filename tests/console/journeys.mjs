@@ -3,19 +3,19 @@
 //     node tests/console/journeys.mjs PROGRAM PACKAGES_FOLDER PICTURES_FOLDER CLIENTS_FOLDER [--pictures]
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
 
 import { Album } from './album.mjs';
 import { Browser } from './browser.mjs';
 import { HOSTILE } from './hostile.mjs';
 import { APPROVALS } from './journeys/approvals.mjs';
-import { CHARACTERS, makeNpc } from './journeys/characters.mjs';
+import { CHARACTERS } from './journeys/characters.mjs';
 import { CROWD } from './journeys/crowd.mjs';
 import { firstMinute } from './journeys/first_minute.mjs';
 import { DEVICES } from './journeys/devices.mjs';
 import { LABELS } from './journeys/labels.mjs';
 import { LIVE } from './journeys/live.mjs';
 import { journey as resources } from './journeys/resources.mjs';
+import { SCREENS } from './journeys/screens.mjs';
 import { SESSIONS } from './journeys/session.mjs';
 import { showcase } from './journeys/showcase.mjs';
 import { World } from './journeys/world.mjs';
@@ -32,7 +32,7 @@ if (!document.paths['/v1/session'] && !process.env.SWITCHBOARD_CONSOLE_ORIGIN) {
 
 const system = await new System(program).start();
 const browser = await new Browser(packages).start();
-const world = new World(system, browser, pictures);
+const world = new World(system, browser, pictures, option === '--pictures');
 const { origin } = world;
 const at = (path) => world.url + path;
 const signIn = (page, key) => world.signIn(page, key);
@@ -50,7 +50,7 @@ const JOURNEYS = {
     const first = await new System(program).start();
     try {
       const album = new Album();
-      const beginning = new World(first, browser, pictures);
+      const beginning = new World(first, browser, pictures, false);
       const page = await firstMinute(beginning, album, clients);
       await showcase(page, beginning, album);
       await page.context().close();
@@ -95,7 +95,6 @@ const JOURNEYS = {
     const page = await signedIn();
     await page.getByRole('link', { name: 'Connect a device' }).click();
     await page.getByText('Waiting for toy-1').waitFor();
-    await page.screenshot({ path: join(pictures, 'first-steps.png') });
     await system.device('toy-1');
     await page.getByText('toy-1 has dialled in with 3 services').waitFor();
     await page.getByRole('button', { name: 'Next' }).click();
@@ -126,7 +125,6 @@ const JOURNEYS = {
     await page.getByText('Delivered').first().waitFor();
     await page.getByRole('group', { name: 'The same call elsewhere', exact: true }).getByRole('button', { name: 'Python' }).click();
     await page.getByText('urllib.request').first().waitFor();
-    await page.screenshot({ path: join(pictures, 'device.png') });
     await page.context().close();
   },
 
@@ -193,7 +191,13 @@ const JOURNEYS = {
   },
 
   async 'the keyboard is enough'() {
-    const page = await signedIn();
+    const page = await browser.page(origin);
+    await page.goto(at('/'));
+    await page.locator('[data-sign-in]').waitFor();
+    while (!(await page.evaluate(() => document.activeElement?.matches('input[type=password]')))) await page.keyboard.press('Tab');
+    await page.keyboard.type(system.ready.api_key);
+    await page.keyboard.press('Enter');
+    await page.locator('nav.nav').waitFor();
     await page.getByRole('heading', { level: 1 }).waitFor();
     await page.keyboard.press('g');
     await page.keyboard.press('d');
@@ -202,6 +206,17 @@ const JOURNEYS = {
     while (!(await page.locator('tr[data-id="toy-1"][data-current]').count())) await page.keyboard.press('j');
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'toy-1' }).waitFor();
+    const chosen = page.locator('.service-list a[aria-current]');
+    while (!(await page.evaluate(() => document.activeElement?.matches('.service-list a') && document.activeElement.textContent?.startsWith('echo')))) await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await chosen.filter({ hasText: 'echo' }).waitFor();
+    await page.keyboard.press('c');
+    await page.waitForFunction(() => document.activeElement?.matches('[data-call-form] textarea, [data-call-form] input'));
+    await page.keyboard.type('typed');
+    await page.keyboard.press('Control+Enter');
+    await page.getByText('Succeeded').waitFor();
+    await page.keyboard.press('Escape');
+    await page.evaluate(() => { if (document.activeElement instanceof HTMLElement) document.activeElement.blur(); });
     await page.keyboard.press('/');
     await page.getByRole('combobox').fill('hos');
     await page.getByRole('option', { name: /hostile/ }).waitFor();
@@ -221,28 +236,7 @@ const JOURNEYS = {
 
   ...onPage(APPROVALS),
 
-  async 'every screen is accessible, in both themes and languages, wide and narrow'() {
-    const { npc, template } = await makeNpc(world, 'Watcher');
-    await system.api('POST', `/v1/npcs/${npc.id}/memories`, { text: 'Anna is afraid of thunder.', subject: 'user:anna', kind: 'fact' });
-    const screens = { npcs: '/npcs', npc: `/npcs/${npc.id}`, talk: `/npcs/${npc.id}?talk=1`, templates: '/templates', template: `/templates/${template.id}`, memories: `/memories?of=${npc.id}`, overview: '/', devices: '/devices', device: '/devices/toy-1?service=echo', 'device-calls': '/devices/toy-1/calls', 'device-npc': '/devices/toy-1/npc', 'device-mcp': '/devices/toy-1/mcp', 'device-raw': '/devices/toy-1/raw', group: '/group', calls: '/calls', recent: '/calls/recent', 'device-journal': '/devices/toy-1/journal', 'device-approvals': '/devices/toy-1/approvals', agent: '/agent', keys: '/keys', tokens: '/keys?view=tokens', books: '/books', voices: '/voices', pictures: '/pictures', webhooks: '/webhooks', usage: '/usage', audit: '/audit', organisation: '/organisation', welcome: '/welcome', missing: '/no/such/page' };
-    for (const [theme, language, width] of /** @type {const} */ ([['light', 'en', 1440], ['dark', 'en', 1440], ['light', 'zh', 320], ['dark', 'zh', 1440], ['light', 'en', 320]])) {
-      const entry = await browser.page(origin, { theme, language, width });
-      await entry.goto(at('/'));
-      await entry.locator('[data-sign-in]').waitFor();
-      await browser.audit(entry, `sign-in ${theme} ${language} ${width}`);
-      await entry.context().close();
-      const page = await signedIn({ theme, language, width });
-      for (const [name, path] of Object.entries(screens)) {
-        await page.goto(at(path));
-        await page.locator('main h1, main h2').first().waitFor();
-        await page.waitForFunction(() => !document.querySelector('[aria-busy="true"], .bone'));
-        await browser.audit(page, `${name} ${theme} ${language} ${width}`);
-        await page.screenshot({ path: join(pictures, `${name}-${theme}-${language}-${width}.png`) });
-      }
-      await page.context().close();
-    }
-  },
-
+  ...onPage(SCREENS),
   ...onPage(CROWD),
 };
 
@@ -261,6 +255,7 @@ try {
       failed += 1;
       browser.faults.length = 0;
       console.error(`FAILED: ${name}\n${error.stack}`);
+      await browser.abandon(pictures);
     }
   }
 } finally {

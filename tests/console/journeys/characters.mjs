@@ -1,6 +1,5 @@
 // What a person does with NPCs, templates and memories. Each journey gets a page that is signed in.
 import assert from 'node:assert/strict';
-import { join } from 'node:path';
 
 /** @typedef {import('./world.mjs').World} World */
 
@@ -10,9 +9,9 @@ const BELLO = {
 };
 
 /** A template and an NPC of it. @param {World} world @param {string} name @param {string[]} [devices] */
-export async function makeNpc({ api }, name, devices = []) {
-  const template = await api('POST', '/v1/templates', BELLO);
-  const npc = await api('POST', '/v1/npcs', { template_id: template.id, device_ids: devices, overrides: { name, persona: { role: 'a guide dog' } } });
+export async function makeNpc(world, name, devices = []) {
+  const template = await world.api('POST', '/v1/templates', BELLO);
+  const npc = await world.api('POST', '/v1/npcs', { template_id: template.id, device_ids: devices, overrides: { name, persona: { role: 'a guide dog' } } });
   return { template, npc };
 }
 
@@ -75,7 +74,6 @@ export const CHARACTERS = {
     await page.getByText('Some overrides have no effect').waitFor();
     await page.locator('[data-field="voice.rate"]').getByText('Lapsed override').waitFor();
     await world.audit(page, 'npc with a lapsed override');
-    await page.screenshot({ path: join(world.pictures, 'npc.png') });
     await page.getByRole('button', { name: 'Take them away' }).click();
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByText('unsaved change').waitFor({ state: 'detached' });
@@ -99,7 +97,6 @@ export const CHARACTERS = {
     await dialog.getByRole('heading', { name: 'It was changed elsewhere' }).waitFor();
     assert.equal(await dialog.getByRole('group').count(), 3);
     await world.audit(page, 'conflict');
-    await page.screenshot({ path: join(world.pictures, 'conflict.png') });
     await dialog.getByRole('group', { name: 'Role changed by both' }).getByRole('radio', { name: /Saved now/ }).check();
     await dialog.getByRole('button', { name: 'Save what is chosen' }).click();
     await saved(page);
@@ -120,7 +117,6 @@ export const CHARACTERS = {
     await drawer.getByText('get_current_time').click();
     await drawer.getByRole('link', { name: 'Open the service on its device' }).waitFor();
     await world.audit(page, 'talk');
-    await page.screenshot({ path: join(world.pictures, 'talk.png') });
     // Enter that ends a composition does not send; the next one does.
     const box = drawer.getByRole('textbox', { name: 'Message' });
     await box.fill('ni hao');

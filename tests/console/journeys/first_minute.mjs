@@ -70,10 +70,12 @@ async function talk(page, album) {
   await page.getByRole('link', { name: 'Talk' }).or(page.getByRole('button', { name: 'Talk' })).first().click();
   const drawer = page.getByRole('dialog', { name: 'Bello' });
   await drawer.getByText('Woof! Who is there?').waitFor();
-  await drawer.getByRole('textbox', { name: 'Message' }).fill('What time is it?');
-  await page.keyboard.press('Enter');
-  await drawer.getByText(/It is \d{4}-/).waitFor();
-  await drawer.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
+  for (const [question, answer] of [['What can you do?', /\w/], ['What time is it?', /It is \d{4}-/]]) {
+    await drawer.getByRole('textbox', { name: 'Message' }).fill(question);
+    await page.keyboard.press('Enter');
+    await drawer.locator('.turn').filter({ hasText: question }).locator('.bubble:not(.mine)').filter({ hasText: answer }).first().waitFor();
+    await drawer.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
+  }
   await album.take(page, 'talk');
   await page.keyboard.press('Escape');
 }
@@ -84,6 +86,10 @@ async function agent(page, { system }, album, clients) {
   await page.getByRole('button', { name: 'One device' }).click();
   await page.getByLabel('One device').or(page.getByLabel('Device', { exact: true })).last().selectOption(DEVICE);
   await page.getByRole('button', { name: 'Cursor' }).click();
+  await page.getByLabel('API key', { exact: true }).fill(system.ready.api_key);
+  await page.getByRole('button', { name: 'Test', exact: true }).click();
+  await page.getByText('It works: 3 tools').waitFor();
+  await album.take(page, 'agent');
   await page.getByRole('button', { name: 'Make a key for Cursor' }).click();
   await page.getByText('The key is in the configuration').waitFor();
   const wanted = ['get_current_time', 'create_file', 'echo'].toSorted();

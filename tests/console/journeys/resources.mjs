@@ -1,6 +1,8 @@
 // Books, voices, pictures, webhooks, usage, the audit log, the cluster and the organisation.
 import assert from 'node:assert/strict';
 
+import { drop } from './files.mjs';
+
 /** Tones of 16 bits at 16 kHz. @param {number} seconds */
 function tone(seconds) {
   const samples = 16_000 * seconds;
@@ -56,7 +58,7 @@ async function books(page, go, audit) {
   const choose = page.getByLabel('Drop documents here');
   await choose.setInputFiles({ name: 'photo.png', mimeType: 'image/png', buffer: PIXEL });
   await page.getByText('photo.png: only text').waitFor();
-  await choose.setInputFiles([{ name: 'manual.md', mimeType: 'text/markdown', buffer: MANUAL }, { name: 'latin.txt', mimeType: 'text/plain', buffer: Buffer.from([99, 97, 102, 233]) }]);
+  await drop(page.locator('.drop'), [{ name: 'manual.md', mimeType: 'text/markdown', buffer: MANUAL }, { name: 'latin.txt', mimeType: 'text/plain', buffer: Buffer.from([99, 97, 102, 233]) }]);
   await page.getByRole('row').filter({ hasText: 'manual.md' }).getByText('Ready').waitFor();
   await page.getByText('The text is not UTF-8').waitFor();
   await audit(page, 'books');

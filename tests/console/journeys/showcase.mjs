@@ -60,7 +60,6 @@ export async function showcase(page, world, album) {
   await page.getByText('Ready').nth(2).waitFor();
   const books = (await world.api('GET', '/v1/skills-books')).skills_books;
   await npcs(page, world);
-  await page.setViewportSize({ width: 1280, height: 800 });
   await show('/', 'devices are online');
   await album.take(page, 'overview');
   await show('/devices', page.locator('tr[data-id="living-room-speaker"]').getByText('Offline'));

@@ -1,9 +1,10 @@
 // What journeys share: the system, the browser, and people who sign in.
+import { join } from 'node:path';
 
 export class World {
-  /** @param {import('../system.mjs').System} system @param {import('../browser.mjs').Browser} browser @param {string} pictures a folder */
-  constructor(system, browser, pictures) {
-    Object.assign(this, { system, browser, pictures });
+  /** @param {import('../system.mjs').System} system @param {import('../browser.mjs').Browser} browser @param {string} pictures a folder @param {boolean} wantsPictures */
+  constructor(system, browser, pictures, wantsPictures) {
+    Object.assign(this, { system, browser, pictures, wantsPictures });
     // The development server stands before the program where that has no sessions.
     this.origin = process.env.SWITCHBOARD_CONSOLE_ORIGIN ?? system.ready.http_url;
     this.url = `${this.origin}/console`;
@@ -24,9 +25,14 @@ export class World {
     return this.system.device(id, services);
   }
 
-  /** Rules of accessibility, and reflow. @param {import('playwright-core').Page} page @param {string} name */
-  audit(page, name) {
-    return this.browser.audit(page, name);
+  /** Rules of accessibility, and reflow. @param {import('playwright-core').Page} page @param {string} name @param {{bothThemes?: boolean}} [options] */
+  audit(page, name, options) {
+    return this.browser.audit(page, name, options);
+  }
+
+  /** Keeps a picture to look at, if pictures are wanted. @param {import('playwright-core').Page} page @param {string} name */
+  async shoot(page, name) {
+    if (this.wantsPictures) await page.screenshot({ path: join(this.pictures, `${name.replaceAll(/[^\w-]+/g, '-')}.png`) });
   }
 
   /** Fills in the form, wherever it stands. @param {import('playwright-core').Page} page @param {string} [key] */
