@@ -17,6 +17,7 @@ use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 
 use crate::{
+    approvals::ApprovalEditions,
     auth::TokenKeys,
     backend::{Backend, Inbox, Release},
     background,
@@ -56,7 +57,7 @@ const UNREADY_GRACE: Duration = Duration::from_secs(5);
 /// | directory | [`Bus::claim`], [`Bus::register`], [`Bus::find`] | `directory::lookup` |
 /// | turns | [`Bus::enqueue_turn`], [`Bus::claim_turns`] | `turns::queue` |
 /// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
-/// | quotas and settings | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::journals_params`], [`Bus::publish_quotas`] | `quotas` |
+/// | quotas and settings | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::journals_params`], [`Bus::requires_approvals`], [`Bus::publish_quotas`] | `quotas` |
 /// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
 /// | live events | [`Bus::record_live`], [`Bus::watch_live`] | `live` |
 /// | conversations | [`Bus::save_conversation`] | `conversations` |
@@ -96,6 +97,7 @@ pub(crate) struct Node {
     pub(crate) other_edges: AtomicUsize,
     pub(crate) token_keys: TokenKeys,
     pub(crate) quotas: ArcSwap<KnownQuotas>,
+    pub(crate) approvals: ApprovalEditions,
     /// Organisations some of whose device events were refused.
     pub(crate) missed_events: Mutex<HashSet<OrgId>>,
     pub(crate) registrations: RegistrationCache,
@@ -215,6 +217,7 @@ impl Bus {
             other_edges: AtomicUsize::new(0),
             token_keys,
             quotas: ArcSwap::default(),
+            approvals: ApprovalEditions::default(),
             missed_events: Mutex::default(),
             registrations: RegistrationCache::default(),
             registration_bytes: config.registration_bytes,

@@ -43,6 +43,7 @@ fn call(deadline_ms: Option<u64>, trace: Option<TraceContext>) -> Message {
         epoch: Epoch(u64::MAX - 1),
         timeout_ms: 3,
         deadline_ms,
+        registration: None,
         wants_notifications: trace.is_none(),
         trace: trace.map(Box::new),
         device: "toy-1".into(),
@@ -50,6 +51,17 @@ fn call(deadline_ms: Option<u64>, trace: Option<TraceContext>) -> Message {
         input: Bytes::from_static(b"{\"responses\":{}}"),
         params: Bytes::from_static(b"{\"a\":1}"),
     })
+}
+
+/// A call for one registration.
+fn pinned_call(trace: Option<TraceContext>) -> Message {
+    match call(Some(1_800_000_000_123), trace) {
+        Message::Call(call) => Message::Call(CallMessage {
+            registration: Some(Digest([7; 32])),
+            ..call
+        }),
+        other => other,
+    }
 }
 
 fn result(outcome: Outcome, delivered: Delivered, result_valid: bool) -> Message {
@@ -107,8 +119,9 @@ fn messages() -> Vec<Message> {
         call(None, None),
         call(None, trace.clone()),
         call(Some(1_800_000_000_123), None),
-        call(Some(1_800_000_000_123), trace),
+        call(Some(1_800_000_000_123), trace.clone()),
     ];
+    all.extend([None, trace].map(pinned_call));
     all.extend(Outcome::ALL.map(|outcome| result(outcome, Delivered::No, true)));
     all.extend([Delivered::Unknown, Delivered::Yes].map(|one| result(Outcome::Failed, one, true)));
     all.extend([
@@ -146,6 +159,7 @@ fn messages() -> Vec<Message> {
             org,
             has_begun: true,
         },
+        Message::ApprovalsChanged { org },
         chunk(Chunk::Text("现在##END".into())),
         chunk(Chunk::KeepAlive),
         chunk(Chunk::Style(r#"{"voice_id":"warm-1"}"#.into())),
@@ -178,6 +192,7 @@ const fn kind(message: &Message) -> u8 {
         Message::CancelTurns(_) => 14,
         Message::Disconnect(_) => 17,
         Message::Watched { .. } => 18,
+        Message::ApprovalsChanged { .. } => 19,
     }
 }
 
@@ -206,7 +221,7 @@ fn messages_between_nodes_keep_their_bytes() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=18).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=19).collect::<Vec<u8>>());
 }
 
 #[test]

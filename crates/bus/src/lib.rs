@@ -3,6 +3,7 @@
 //! It works over Redis, or inside one process. Nothing in it needs to survive a restart of Redis:
 //! the store keeps what must last.
 
+mod approvals;
 mod auth;
 mod backend;
 mod background;

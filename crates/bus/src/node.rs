@@ -6,8 +6,10 @@ use crate::clock::unique_id;
 
 /// The message level of nodes that know calls with a deadline on the shared clock.
 pub(crate) const DEADLINES: u8 = 1;
+/// The message level of nodes that know calls for one registration.
+pub(crate) const PINNED_CALLS: u8 = 2;
 /// The message level of this release.
-const MESSAGE_LEVEL: u8 = DEADLINES;
+const MESSAGE_LEVEL: u8 = PINNED_CALLS;
 
 /// One incarnation of a node, `name~level.incarnation`. It is unique for every start of a process, so
 /// a message to a process that has ended cannot reach its successor. The level states which messages the
@@ -101,7 +103,7 @@ mod tests {
 
     #[test]
     fn level_of_a_node_is_in_its_id() {
-        assert_eq!(NodeId::generate("edge.7~2").message_level(), DEADLINES);
+        assert_eq!(NodeId::generate("edge.7~2").message_level(), PINNED_CALLS);
         let former = "edge.7~0199c5f1a2b37e4d8f60123456789abc";
         assert_eq!(NodeId::from(former).message_level(), 0);
     }

@@ -32,6 +32,9 @@ pub struct QuotaLimits {
     /// The organisations that want params and results in the journal of their calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub journal_params: Vec<OrgId>,
+    /// Those that approve services before models call them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approving: Vec<OrgId>,
 }
 
 /// Stores the published quotas, and counts what they bound on the bus.
@@ -62,6 +65,9 @@ pub(crate) struct KnownQuotas {
     orgs: HashMap<OrgId, Limits>,
     locales: HashMap<OrgId, String>,
     journal_params: HashSet<OrgId>,
+    approving: HashSet<OrgId>,
+    /// Something was published.
+    is_known: bool,
 }
 
 impl From<QuotaLimits> for KnownQuotas {
@@ -70,6 +76,8 @@ impl From<QuotaLimits> for KnownQuotas {
             orgs: published.orgs.iter().cloned().collect(),
             locales: published.locales.iter().cloned().collect(),
             journal_params: published.journal_params.iter().copied().collect(),
+            approving: published.approving.iter().copied().collect(),
+            is_known: true,
             published,
         }
     }
@@ -107,10 +115,11 @@ impl Node {
     }
 
     async fn read_quotas(&self) -> Result<(), BusError> {
-        if let Some(quotas) = self.backend.quotas().await?
-            && self.quotas.load().published != quotas
-        {
-            self.quotas.store(Arc::new(quotas.into()));
+        if let Some(quotas) = self.backend.quotas().await? {
+            let known = self.quotas.load();
+            if !known.is_known || known.published != quotas {
+                self.quotas.store(Arc::new(quotas.into()));
+            }
         }
         Ok(())
     }
@@ -134,6 +143,14 @@ impl Bus {
     #[must_use]
     pub fn journals_params(&self, org: OrgId) -> bool {
         self.0.quotas.load().journal_params.contains(&org)
+    }
+
+    /// Whether an organisation approves services before models call them. `None` while nothing that is published was
+    /// read.
+    #[must_use]
+    pub fn requires_approvals(&self, org: OrgId) -> Option<bool> {
+        let known = self.0.quotas.load();
+        known.is_known.then(|| known.approving.contains(&org))
     }
 
     /// What is published. `None` when nothing is, such as after the backend lost its data.

@@ -13,8 +13,8 @@ use switchboard_runtime::{
 use switchboard_store::{Store, StoreError};
 
 use crate::{
-    ApiKeySecret, Caller, Checksum, Credential, Holder, KeyHash, Sessions, key_cache::KeyCache,
-    problems, quotas::Quotas, session::SentSession,
+    ApiKeySecret, Approvals, Caller, Checksum, Credential, Holder, KeyHash, Sessions,
+    key_cache::KeyCache, problems, quotas::Quotas, session::SentSession,
 };
 
 /// Authenticates callers; cheap to clone.
@@ -30,6 +30,7 @@ pub struct Authenticator {
     pub(crate) bus: Bus,
     failures: Option<IntCounterVec>,
     quotas: Quotas,
+    approvals: Approvals,
     pub(crate) sessions: Sessions,
 }
 
@@ -46,6 +47,7 @@ impl Authenticator {
     pub fn new(store: Store, bus: Bus, budgets: &Budgets) -> Self {
         Self {
             quotas: Quotas::new(store.clone(), bus.clone()),
+            approvals: Approvals::new(store.clone(), bus.clone(), budgets),
             sessions: Sessions::new(store.clone()),
             keys: KeyCache::new(store, budgets),
             bus,
@@ -57,6 +59,12 @@ impl Authenticator {
     #[must_use]
     pub const fn quotas(&self) -> &Quotas {
         &self.quotas
+    }
+
+    /// Which services models may call.
+    #[must_use]
+    pub const fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// Adds counters of failed authentications of this service by reason, and of refusals by quota.

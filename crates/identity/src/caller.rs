@@ -123,6 +123,18 @@ impl Caller {
         })
     }
 
+    /// Requires that all devices of the organisation are within reach of the credential.
+    ///
+    /// # Errors
+    /// A 403 problem with the restriction.
+    pub fn require_all_devices(&self) -> Result<(), Problem> {
+        let restrictions = self.restrictions.as_deref();
+        match restrictions.and_then(|restrictions| restrictions.device_prefix.as_ref()) {
+            Some(prefix) => Err(problems::outside_key(&Outside::DevicePrefix(prefix))),
+            None => Ok(()),
+        }
+    }
+
     /// Requires that a service of a device is within reach of the credential.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! Invariant: secrets do not appear in responses or logs.
 
 mod api_key;
+mod approvals;
 mod authenticator;
 mod caller;
 mod credential_check;
@@ -13,6 +14,7 @@ mod seal;
 mod session;
 
 pub use api_key::{ApiKeySecret, Checksum};
+pub use approvals::{Approvals, ApprovalsUnavailable, ApprovedServices};
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
 pub use credential_check::CredentialCheck;

@@ -162,6 +162,10 @@ prefixed_id! {
     RecordingId, "rec_"
 }
 prefixed_id! {
+    /// An approval of a service: models may call it as it is.
+    ApprovalId, "apv_"
+}
+prefixed_id! {
     /// An entry of the audit log: who changed which setting.
     AuditEntryId, "aud_"
 }

@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 mod budget;
@@ -64,6 +65,30 @@ impl Digest {
     pub fn compute(json: &[u8]) -> Self {
         Self(Sha256::digest(json).into())
     }
+
+    /// Computes the digest of one service: of the JSON object with its `name` and, as far as its definition has them, the
+    /// members [`SHOWN_MEMBERS`], without white space and with the keys of all objects in byte order.
+    #[must_use]
+    pub fn of_service(name: &str, definition: &Value) -> Self {
+        let mut shown = shown_members(definition);
+        shown.insert("name".to_owned(), name.into());
+        let mut shown = Value::Object(shown);
+        shown.sort_all_objects();
+        Self::compute(shown.to_string().as_bytes())
+    }
+}
+
+/// The members of a service's definition that a model sees, or that its calls and results are checked against.
+pub const SHOWN_MEMBERS: [&str; 4] = ["annotations", "description", "output", "parameters"];
+
+/// These members of a definition.
+#[must_use]
+pub fn shown_members(definition: &Value) -> Map<String, Value> {
+    let members = SHOWN_MEMBERS.into_iter().filter_map(|name| {
+        let member = definition.get(name)?;
+        Some((name.to_owned(), member.clone()))
+    });
+    members.collect()
 }
 
 impl fmt::Display for Digest {
@@ -106,6 +131,36 @@ fn hex(digit: u8) -> Result<u8, DigestError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digest_of_a_service_covers_what_a_model_sees() {
+        let digest = |name: &str, json: &str| {
+            let definition: Value = serde_json::from_str(json).unwrap();
+            Digest::of_service(name, &definition)
+        };
+        let known = r#"{"description":"Waves","parameters":{"properties":{"a":{"type":"string"},"b":{}}},
+                        "output":{},"annotations":{"readOnlyHint":true},"timeout_ms":5}"#;
+        let same = r#"{"annotations":{"readOnlyHint":true},"output":{},"timeout_ms":7,"x":1,
+                       "parameters":{"properties":{"b":{},"a":{"type":"string"}}},"description":"W\u0061ves"}"#;
+        let first = digest("wave", known);
+        assert_eq!(digest("wave", same), first);
+        assert_ne!(digest("wave2", known), first);
+        for (from, to) in [
+            ("Waves", "Waves "),
+            ("string", "integer"),
+            ("\"output\":{}", "\"output\":true"),
+            ("true}", "false}"),
+        ] {
+            assert_ne!(digest("wave", &known.replace(from, to)), first, "{to}");
+        }
+        assert_ne!(digest("wave", "{}"), digest("wave", r#"{"parameters":{}}"#));
+        // It is stored: it never changes.
+        assert!(
+            digest("wave", "{}").to_string().starts_with("d7"),
+            "{}",
+            digest("wave", "{}")
+        );
+    }
 
     #[test]
     fn digest_text_round_trips() {

@@ -1,5 +1,6 @@
 //! Stored devices, connected or not. Which of them are connected is known to the bus only.
 
+pub(crate) mod approvals;
 pub(crate) mod device_events;
 pub(crate) mod labels;
 pub(crate) mod registrations;
@@ -177,7 +178,8 @@ impl Store {
         Ok(count.unsigned_abs())
     }
 
-    /// Deletes a device whose newest connection is this one, its registration, its labels and its note; false if there is no such
+    /// Deletes a device whose newest connection is this one, its registration, its labels, its note and its
+    /// approvals; false if there is no such
     /// device, or a newer connection is known. Later events of that connection do not bring it back.
     ///
     /// # Errors
@@ -193,7 +195,10 @@ impl Store {
                  DELETE FROM devices WHERE org_id = $1 AND device_id = $2 AND epoch = $3
                  RETURNING org_id, device_id, epoch),
              unlabelled AS (DELETE FROM device_labels USING gone
-                 WHERE device_labels.org_id = gone.org_id AND device_labels.device_id = gone.device_id)
+                 WHERE device_labels.org_id = gone.org_id AND device_labels.device_id = gone.device_id),
+             revoked AS (
+                 DELETE FROM service_approvals a USING gone
+                 WHERE a.org_id = gone.org_id AND a.device_id = gone.device_id)
              INSERT INTO forgotten_devices AS known (org_id, device_id, epoch)
              SELECT org_id, device_id, epoch FROM gone
              ON CONFLICT (org_id, device_id) DO UPDATE

@@ -52,6 +52,7 @@ pub use database::{
 };
 pub use devices::{
     StoredDevice,
+    approvals::{Approval, MAX_APPROVALS},
     device_events::{DeviceEvent, DeviceEventKind},
     labels::{DeviceNotes, LabelCount},
 };
@@ -83,7 +84,7 @@ pub use media::{
 pub use settings::{
     idempotent_requests::{RequestClaim, RequestKey, StoredResponse},
     npcs::{Npc, NpcFilter, NpcWrite},
-    orgs::{Org, OrgSettings, OrgWrite, SuspendedOrgs},
+    orgs::{ModelApproval, Org, OrgSettings, OrgWrite, SuspendedOrgs},
     resources::{Resource, ResourceBody},
     templates::{Template, TemplateRemoval, TemplateWrite},
 };

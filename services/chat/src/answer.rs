@@ -58,7 +58,8 @@ pub(crate) async fn answer(
     let deadline = Instant::now() + chat.turn_timeout;
     let (conversation, tools) = tokio::join!(
         open_conversation(chat, message, exchange),
-        chat.services.tool_set(&chat.bus, message),
+        chat.services
+            .tool_set((&chat.bus, &chat.approvals), message),
     );
     let tools = match tools {
         Ok(tools) => tools,

@@ -25,7 +25,7 @@ use axum::Router;
 use switchboard_bus::{Bus, Turn};
 use switchboard_completions::{ConfigError, Providers};
 use switchboard_embeddings::QueryEmbedder;
-use switchboard_identity::{Authenticator, CallerId, QuotaError, Quotas};
+use switchboard_identity::{Approvals, Authenticator, CallerId, QuotaError, Quotas};
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     budget::{Budget, Budgets, Kind},
@@ -103,6 +103,7 @@ struct Chat {
     /// An organisation can create any number of callers.
     org_rates: TokenBuckets<OrgId>,
     quotas: Quotas,
+    approvals: Approvals,
     metrics: Metrics,
     usage: TurnUsage,
     journal: CallJournal,
@@ -237,6 +238,7 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         caller_rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
         org_rates: TokenBuckets::new(config.chat_org_rate_per_s, config.chat_org_burst),
         quotas: deps.authenticator.quotas().clone(),
+        approvals: deps.authenticator.approvals().clone(),
         turn_timeout: Duration::from_millis(config.chat_turn_timeout_ms),
         call_timeout: Duration::from_millis(config.chat_call_timeout_ms),
         max_rounds: config.chat_rounds,

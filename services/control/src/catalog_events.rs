@@ -1,4 +1,4 @@
-//! Publishes changes of prompts and resources to the nodes whose MCP clients see them.
+//! Publishes changes of prompts, resources and approvals to the nodes whose MCP clients see them.
 //!
 //! Invariant: a change is stored before it is published. A failed publication fails no request.
 
@@ -13,6 +13,11 @@ impl Control {
     pub(crate) async fn prompts_changed(&self, owner: Owner) {
         let org = owner_org(owner);
         publish(&self.bus, CatalogEvent::Prompts { org }).await;
+    }
+
+    /// Whether models of this organisation call only approved services has changed.
+    pub(crate) async fn approvals_changed(&self, org: OrgId) {
+        publish(&self.bus, CatalogEvent::Approvals { org }).await;
     }
 
     /// Memories, pictures or skills books of this owner have changed. `uri` is set if

@@ -266,6 +266,7 @@ mod tests {
             service: "light".into(),
             params: Bytes::new(),
             input: Bytes::new(),
+            registration: None,
             timeout: std::time::Duration::from_secs(10),
             notifications: None,
             cancel_key: None,

@@ -30,6 +30,8 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::InvalidParams,
     ProblemKind::DeviceOffline,
     ProblemKind::DeviceOnline,
+    ProblemKind::ServiceChanged,
+    ProblemKind::TooManyApprovals,
     ProblemKind::CallInProgress,
     ProblemKind::UnknownCall,
     ProblemKind::CallSent,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: for a connected device, the state of its connection overrides the stored state.
 
+pub(crate) mod approvals;
 pub(crate) mod counts;
 mod device;
 pub(crate) mod labels;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 use axum::{extract::State, http::StatusCode};
 use switchboard_bus::BusError;
-use switchboard_protocol::id::DeviceId;
+use switchboard_protocol::id::{DeviceId, DeviceKey};
 use switchboard_runtime::problem::{Path, Problem, ProblemKind};
 use switchboard_store::{DeviceNotes, StoreError};
 
@@ -42,8 +43,20 @@ pub(crate) async fn get(
     Path(id): Path<DeviceId>,
 ) -> Result<axum::Json<DeviceView>, Problem> {
     let key = caller.device(id)?;
+    let (entry, notes) = find(&gateway, &key).await?;
+    let services = ServicesCache::new(&gateway, &caller).get(&entry).await;
+    let services = services.map_err(|error| device_unavailable(&error))?;
+    let approvals = approvals::states(&gateway, &key, services.as_deref()).await;
+    let registered = Registered::Services(services);
+    Ok(axum::Json(
+        DeviceView::of_one(entry, notes, registered).with_approvals(approvals),
+    ))
+}
+
+/// A device, connected or not.
+async fn find(gateway: &Gateway, key: &DeviceKey) -> Result<(DeviceEntry, DeviceNotes), Problem> {
     let (live, stored, notes) = tokio::join!(
-        gateway.bus.find(&key),
+        gateway.bus.find(key),
         gateway.store.device(key.org, &key.device),
         gateway.store.device_notes(key.org, &key.device),
     );
@@ -64,14 +77,11 @@ pub(crate) async fn get(
         return Err(unknown(&key.device));
     }
     let entry = DeviceEntry {
-        id: key.device,
+        id: key.device.clone(),
         live,
         stored,
     };
-    let services = ServicesCache::new(&gateway, &caller).get(&entry).await;
-    let services = services.map_err(|error| device_unavailable(&error))?;
-    let registered = Registered::Services(services);
-    Ok(axum::Json(DeviceView::of_one(entry, notes, registered)))
+    Ok((entry, notes))
 }
 
 /// Forgets a device that is not connected: deletes what is stored of it, its services, its labels

@@ -197,6 +197,11 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         ))
         .routes(routes!(devices::labels::list))
         .routes(routes!(devices::disconnect))
+        .routes(routes!(devices::approvals::list))
+        .routes(routes!(
+            devices::approvals::approve,
+            devices::approvals::revoke
+        ))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::group::create))
         .routes(routes!(calls::item::list))

@@ -44,6 +44,11 @@ pub enum CatalogEvent {
         /// The resource, if one changed; it may be new, or deleted.
         uri: Option<Box<str>>,
     },
+    /// The approvals of an organisation changed, or whether it requires them.
+    Approvals {
+        /// The organisation.
+        org: OrgId,
+    },
     /// Some events were missed, because the subscriber lagged or the bus was not reachable.
     /// Everything that was read from the directory before may have changed.
     Lagged,
@@ -150,6 +155,7 @@ impl CatalogEvent {
         match self {
             Self::Services { device, .. } => Some(device.org),
             Self::Prompts { org } | Self::Resources { org, .. } => *org,
+            Self::Approvals { org } => Some(*org),
             Self::Lagged => None,
         }
     }
@@ -179,6 +185,10 @@ impl Bus {
                 org,
                 uri: Bytes::copy_from_slice(uri.unwrap_or_default().as_bytes()),
             },
+            CatalogEvent::Approvals { org } => {
+                self.0.approvals.advance(org);
+                Message::ApprovalsChanged { org }
+            }
             // The directory publishes changes of services itself.
             CatalogEvent::Services { .. } | CatalogEvent::Lagged => return Ok(()),
         };

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome, Refusal},
+    schema::Digest,
 };
 use tokio::sync::mpsc;
 
@@ -30,6 +31,9 @@ pub struct Call {
     /// The input that the device requested when this call was made before, one JSON object beside
     /// the params; empty when it requested none.
     pub input: Bytes,
+    /// The registration that the caller has checked: the device's node refuses the call while another one
+    /// is in force. `None` for any.
+    pub registration: Option<Digest>,
     /// How long the caller waits.
     pub timeout: Duration,
     /// Receives the device's notifications about this call, in order and before the answer;

@@ -19,7 +19,7 @@ use crate::{
     backend::Presence,
     bus::{Bus, Node},
     error::BusError,
-    node::DEADLINES,
+    node::{DEADLINES, PINNED_CALLS},
     trace::{ClientSpan, ServerSpan, SpanFields},
     transport::{CallMessage, Message, Text},
 };
@@ -255,6 +255,7 @@ impl Node {
                 service,
                 params: call.params.clone(),
                 input: call.input.clone(),
+                registration: call.registration,
                 deadline: deadline.into_std(),
                 reply,
             };
@@ -264,6 +265,22 @@ impl Node {
         if self.backend.status().disconnected_for.is_some() {
             return Err(BusError::Unavailable);
         }
+        let deadline_ms = (presence.node.message_level() >= DEADLINES)
+            .then(|| self.lease.shared_ms(deadline))
+            .flatten();
+        if call.registration.is_some() {
+            if presence.node.message_level() < PINNED_CALLS {
+                let detail = "the device's node runs an earlier release, which cannot check that the services are \
+                              those that were approved; nothing was sent";
+                let answer = Answer::ended(Outcome::Offline, detail);
+                self.pending.complete(token, CallEnd::Answered(answer));
+                return Ok(());
+            }
+            // The clock was known a moment ago; without a deadline the message has no place for the digest.
+            if deadline_ms.is_none() {
+                return Err(BusError::Unavailable);
+            }
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         let message = Message::Call(CallMessage {
             token,
@@ -271,9 +288,8 @@ impl Node {
             org: call.device.org,
             epoch: presence.epoch,
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
-            deadline_ms: (presence.node.message_level() >= DEADLINES)
-                .then(|| self.lease.shared_ms(deadline))
-                .flatten(),
+            deadline_ms,
+            registration: call.registration,
             wants_notifications: call.notifications.is_some(),
             trace: TraceContext::current().map(Box::new),
             device,

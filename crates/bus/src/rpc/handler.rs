@@ -101,6 +101,8 @@ pub struct InboundCall {
     pub params: Bytes,
     /// The input that the device requested before, one JSON object; empty when it requested none.
     pub input: Bytes,
+    /// The registration that must be in force when the device receives the call; `None` for any.
+    pub registration: Option<Digest>,
     /// When the caller stops waiting.
     pub deadline: Instant,
     /// Where the answer goes.
@@ -162,6 +164,7 @@ mod tests {
             service: buffer.slice(6..10).try_into().unwrap(),
             params: buffer.slice(11..13),
             input: buffer.slice(14..16),
+            registration: None,
             deadline: Instant::now(),
             reply: ReplyTo {
                 node: NodeId::from("a~1"),

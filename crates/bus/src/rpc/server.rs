@@ -123,6 +123,10 @@ impl Node {
                 });
             }
             Message::Watched { org, has_begun } => self.live.watched(org, has_begun),
+            Message::ApprovalsChanged { org } => {
+                self.approvals.advance(org);
+                self.publish_catalog(|| CatalogEvent::Approvals { org });
+            }
             Message::Chunk(chunk) => self.receive_chunk(sender, &chunk),
             Message::CancelTurns(cancellation) => {
                 self.record_superseded(&cancellation);
@@ -173,6 +177,7 @@ impl Node {
             service: call.service,
             params: call.params,
             input: call.input,
+            registration: call.registration,
             deadline: Instant::now().into_std() + left,
             reply,
         };
@@ -268,6 +273,7 @@ impl Inbox for NodeInbox {
 
     fn reconnected(&self) {
         if let Some(node) = self.node() {
+            node.approvals.advance_all();
             node.lease.forget_clock();
             node.reconnected.notify_waiters();
             node.token_keys.mark_incomplete();
@@ -282,6 +288,7 @@ impl Inbox for NodeInbox {
 
     fn lagged(&self) {
         if let Some(node) = self.node() {
+            node.approvals.advance_all();
             node.token_keys.mark_incomplete();
             node.keys_changed.notify_one();
         }
@@ -398,6 +405,7 @@ mod tests {
             epoch: Epoch(1),
             timeout_ms: 60_000,
             deadline_ms,
+            registration: None,
             wants_notifications: false,
             trace: None,
             device: "toy-1".into(),
@@ -499,6 +507,7 @@ mod tests {
                 service: "echo".into(),
                 params: Bytes::new(),
                 input: Bytes::new(),
+                registration: None,
                 deadline: Instant::now().into_std() + left,
                 reply: ReplyTo {
                     node: node.id.clone(),

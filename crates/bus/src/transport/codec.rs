@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use switchboard_protocol::{
     id::{CallId, OrgId, TokenId},
     outcome::{Delivered, Outcome},
+    schema::Digest,
 };
 use switchboard_runtime::trace::TraceContext;
 use uuid::Uuid;
@@ -45,12 +46,18 @@ pub(super) const CANCEL_TURNS: u8 = 14;
 /// all nodes know it; until then none is sent.
 const TRACED_CALL: u8 = 15;
 
-/// A call with a deadline on the shared clock, preceded by the deadline, and by whether a trace
-/// context follows. Sent to nodes of the level [`DEADLINES`](crate::node::DEADLINES) and
-/// higher ones.
+/// A call with a deadline on the shared clock, preceded by the deadline, and by flags of what else
+/// precedes it. Sent to nodes of the level [`DEADLINES`](crate::node::DEADLINES) and higher ones.
 const DEADLINE_CALL: u8 = 16;
 const DISCONNECT: u8 = 17;
 const WATCHED: u8 = 18;
+const APPROVALS: u8 = 19;
+
+/// The flag of a trace context.
+const WITH_TRACE: u8 = 1;
+/// The flag of a digest of the registration that must be in force, after the trace context. Sent to nodes of the level
+/// [`PINNED_CALLS`](crate::node::PINNED_CALLS) and higher ones.
+const WITH_REGISTRATION: u8 = 2;
 
 /// Appended to the JSON of a result that does not match the output schema of its service. Nodes of
 /// releases before the mark pass it on with the JSON, where it is white space.
@@ -141,6 +148,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             out.extend_from_slice(org.uuid().as_bytes());
             out.push((*has_begun).into());
         }
+        Message::ApprovalsChanged { org } => {
+            out.push(APPROVALS);
+            put_org(out, Some(*org));
+        }
         Message::Chunk(chunk) => turn_codec::put_chunk(out, chunk),
         Message::CancelTurns(turns) => turn_codec::put_cancellation(out, turns),
     }
@@ -157,11 +168,20 @@ fn put_call(out: &mut Vec<u8>, call: &CallMessage) {
         (Some(deadline_ms), trace) => {
             out.push(DEADLINE_CALL);
             out.extend_from_slice(&deadline_ms.to_le_bytes());
-            out.push(trace.is_some().into());
+            let trace = if trace.is_some() { WITH_TRACE } else { 0 };
+            let registration = if call.registration.is_some() {
+                WITH_REGISTRATION
+            } else {
+                0
+            };
+            out.push(trace | registration);
         }
     }
     if let Some(trace) = &call.trace {
         trace.encode(out);
+    }
+    if let (Some(_), Some(registration)) = (call.deadline_ms, call.registration) {
+        out.extend_from_slice(&registration.0);
     }
     out.extend_from_slice(&call.token.to_le_bytes());
     out.extend_from_slice(call.id.uuid().as_bytes());
@@ -221,18 +241,18 @@ impl Iterator for BatchReader {
 fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
     let body = &mut body;
     let message = match body.try_get_u8().map_err(|_| Malformed)? {
-        CALL => Message::Call(decode_call(body, None, None)?),
+        CALL => Message::Call(decode_call(body, CallHead::default())?),
         TRACED_CALL => {
-            let trace = trace(body)?;
-            Message::Call(decode_call(body, None, Some(trace))?)
+            let trace = Some(trace(body)?);
+            let head = CallHead {
+                trace,
+                ..CallHead::default()
+            };
+            Message::Call(decode_call(body, head)?)
         }
         DEADLINE_CALL => {
-            let deadline_ms = number(body)?;
-            let trace = match flag(body)? {
-                true => Some(trace(body)?),
-                false => None,
-            };
-            Message::Call(decode_call(body, Some(deadline_ms), trace)?)
+            let head = decode_head(body)?;
+            Message::Call(decode_call(body, head)?)
         }
         ANSWER => decode_answer(body)?,
         NOTIFICATION => Message::Notification {
@@ -280,6 +300,9 @@ fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
             org: OrgId::from_uuid(uuid(body)?),
             has_begun: flag(body)?,
         },
+        APPROVALS => Message::ApprovalsChanged {
+            org: OrgId::from_uuid(uuid(body)?),
+        },
         CHUNK => Message::Chunk(turn_codec::decode_chunk(body)?),
         CANCEL_TURNS => Message::CancelTurns(turn_codec::decode_cancellation(body)?),
         _ => return Err(DecodeError::UnknownKind),
@@ -317,14 +340,40 @@ fn trace(body: &mut Bytes) -> Result<Box<TraceContext>, Malformed> {
     Ok(Box::new(trace))
 }
 
-fn decode_call(
-    body: &mut Bytes,
+/// What precedes a call.
+#[derive(Default)]
+struct CallHead {
     deadline_ms: Option<u64>,
     trace: Option<Box<TraceContext>>,
-) -> Result<CallMessage, Malformed> {
-    Ok(CallMessage {
+    registration: Option<Digest>,
+}
+
+fn decode_head(body: &mut Bytes) -> Result<CallHead, Malformed> {
+    let deadline_ms = number(body)?;
+    let flags = body.try_get_u8().map_err(|_| Malformed)?;
+    let trace = match flags & WITH_TRACE {
+        0 => None,
+        _ => Some(trace(body)?),
+    };
+    let registration = match flags & WITH_REGISTRATION {
+        0 => None,
+        _ => {
+            let digest = take(body, size_of::<Digest>())?;
+            Some(Digest(digest.as_ref().try_into().map_err(|_| Malformed)?))
+        }
+    };
+    Ok(CallHead {
+        deadline_ms: Some(deadline_ms),
         trace,
-        deadline_ms,
+        registration,
+    })
+}
+
+fn decode_call(body: &mut Bytes, head: CallHead) -> Result<CallMessage, Malformed> {
+    Ok(CallMessage {
+        trace: head.trace,
+        deadline_ms: head.deadline_ms,
+        registration: head.registration,
         token: number(body)?,
         id: CallId::from_uuid(uuid(body)?),
         org: OrgId::from_uuid(uuid(body)?),
@@ -363,8 +412,8 @@ mod tests {
         incoming.sampled().unwrap()
     }
 
-    /// A call without and with a trace, each without and with a deadline.
-    fn calls() -> [Message; 4] {
+    /// A call without and with a trace, each without and with a deadline, and those with a deadline for one registration.
+    fn calls() -> [Message; 6] {
         let call = CallMessage {
             token: 1,
             id: CallId::from_uuid(Uuid::from_u128(8)),
@@ -372,6 +421,7 @@ mod tests {
             epoch: Epoch(u64::MAX),
             timeout_ms: 3,
             deadline_ms: None,
+            registration: None,
             wants_notifications: true,
             trace: None,
             device: "toy-1".into(),
@@ -387,13 +437,19 @@ mod tests {
             deadline_ms: Some(1_800_000_000_123),
             ..call.clone()
         };
-        [with_deadline(&call), with_deadline(&traced), call, traced].map(Message::Call)
+        let pinned = |call: &CallMessage| CallMessage {
+            registration: Some(Digest([5; 32])),
+            ..with_deadline(call)
+        };
+        let timed = (with_deadline(&call), with_deadline(&traced));
+        let pinned = (pinned(&call), pinned(&traced));
+        [timed.0, timed.1, call, traced, pinned.0, pinned.1].map(Message::Call)
     }
 
     fn samples() -> Vec<Message> {
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let id = CallId::from_uuid(Uuid::from_u128(8));
-        let [timed, timed_traced, call, traced] = calls();
+        let [timed, timed_traced, call, traced, pinned, pinned_traced] = calls();
         let toy = ConnectionMessage {
             org,
             device: "toy-1".into(),
@@ -404,6 +460,9 @@ mod tests {
             traced,
             timed,
             timed_traced,
+            pinned,
+            pinned_traced,
+            Message::ApprovalsChanged { org },
             Message::Answer {
                 token: 2,
                 outcome: Outcome::Failed,

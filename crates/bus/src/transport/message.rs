@@ -4,6 +4,7 @@ use bytes::Bytes;
 use switchboard_protocol::{
     id::{CallId, OrgId, TokenId},
     outcome::{Delivered, Outcome},
+    schema::Digest,
 };
 use switchboard_runtime::trace::TraceContext;
 
@@ -75,6 +76,8 @@ pub(crate) enum Message {
     ResourcesChanged { org: Option<OrgId>, uri: Bytes },
     /// Any node → all nodes: somebody watches an organisation, whose log has just begun or exists.
     Watched { org: OrgId, has_begun: bool },
+    /// Gateway or control → all nodes: the approvals of an organisation changed, or whether it requires them.
+    ApprovalsChanged { org: OrgId },
     /// Worker → owner node: a part of the reply to a turn.
     Chunk(ChunkMessage),
     /// Owner node or worker → all nodes, or owner node → worker: do not answer these turns.
@@ -112,6 +115,8 @@ pub(crate) struct CallMessage {
     /// Until when, on the shared clock. `None` if the sender did not know that clock, or the
     /// receiver does not know this field.
     pub(crate) deadline_ms: Option<u64>,
+    /// The registration that must be in force. Only with a deadline.
+    pub(crate) registration: Option<Digest>,
     pub(crate) wants_notifications: bool,
     /// Only in a sampled trace.
     pub(crate) trace: Option<Box<TraceContext>>,

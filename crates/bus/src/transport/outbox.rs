@@ -310,7 +310,8 @@ impl Outbox {
                 | Message::KeysChanged
                 | Message::Watched { .. }
                 | Message::PromptsChanged { .. }
-                | Message::ResourcesChanged { .. } => {}
+                | Message::ResourcesChanged { .. }
+                | Message::ApprovalsChanged { .. } => {}
             }
         }
         retryable

@@ -44,6 +44,7 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         orgs: own.map(|own| (org(), devices(own))).into_iter().collect(),
         locales: vec![(org(), "de".to_owned())],
         journal_params: vec![org()],
+        approving: vec![org()],
     };
     control.publish_quotas(&quotas).await.unwrap();
     let expected = Some(own.unwrap_or(default)).filter(|limit| *limit > 0);

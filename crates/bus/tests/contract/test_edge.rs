@@ -503,6 +503,7 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
         params: params.into(),
         timeout: Duration::from_secs(5),
         input: Bytes::new(),
+        registration: None,
         notifications: None,
         cancel_key: None,
     }

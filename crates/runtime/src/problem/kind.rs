@@ -91,6 +91,8 @@ problem_kinds! {
     InvalidParams: 422 "invalid", "Params do not match the schema", "the params do not match the schema; `errors` locates the violations";
     DeviceOffline: 409 "offline", "Device offline", "the device is not connected";
     DeviceOnline: 409 "device_online", "Device online", "the device is connected";
+    ServiceChanged: 409 "service_changed", "Service changed", "the service has another digest than the one to approve";
+    TooManyApprovals: 409 "too_many_approvals", "Too many approvals", "the organisation is at its limit of approvals";
     CallInProgress: 409 "call_in_progress", "Call in progress", "the call with this Idempotency-Key is still in progress";
     UnknownCall: 404 "unknown_call", "Unknown call", "the organisation has no such stored call";
     CallSent: 409 "call_sent", "Call sent", "the call is being sent or was sent";
@@ -110,6 +112,7 @@ problem_kinds! {
     HostNotAllowed: 403 "host_not_allowed", "Not allowed here", "the host is not in the allow list";
     OriginNotAllowed: 403 "origin_not_allowed", "Not allowed here", "the origin is not in the allow list";
     NotAcceptable: 406 "not_acceptable", "Not acceptable", "the Accept header excludes the response's media type";
+    ApprovalRequired: 403 "approval_required", "Approval required", "a model calls a service that is not approved as it is";
     TooManyListeners: 429 "too_many_listeners", "Too many listeners", "the caller is at its listener limit";
 
     // Conversations.

@@ -2,9 +2,11 @@
 //! Invariant: an organisation is created together with its first key.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use sqlx::{Row as _, types::Json};
 use switchboard_protocol::id::{NpcId, OrgId};
 use switchboard_runtime::quota::Limits;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
@@ -28,6 +30,37 @@ pub struct OrgSettings {
     pub locale: Option<String>,
     /// Whether the journal of its calls has their params and results.
     pub journal_params: bool,
+    /// Whether models call only services that were approved.
+    pub model_approval: ModelApproval,
+}
+
+/// Whether models call only services that were approved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelApproval {
+    /// They call all.
+    #[default]
+    Off,
+    /// They call those that were approved as they are.
+    Required,
+}
+
+impl ModelApproval {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Required => "required",
+        }
+    }
+
+    /// A constraint of the table excludes other texts.
+    fn from_column(text: &str) -> Self {
+        if text == "off" {
+            Self::Off
+        } else {
+            Self::Required
+        }
+    }
 }
 
 /// A stored organisation.
@@ -88,6 +121,7 @@ pub(crate) struct Row {
     pub(crate) recording_retention_days: i32,
     pub(crate) locale: Option<String>,
     pub(crate) journal_params: bool,
+    pub(crate) model_approval: String,
     pub(crate) quotas: Json<Limits>,
 }
 
@@ -102,6 +136,7 @@ impl From<Row> for Org {
                 recording_retention_days: row.recording_retention_days,
                 locale: row.locale,
                 journal_params: row.journal_params,
+                model_approval: ModelApproval::from_column(&row.model_approval),
             },
             version: row.version,
             created_at: row.created_at,
@@ -145,7 +180,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale, journal_params,
+                         record_speech, recording_retention_days, locale, journal_params, model_approval,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE id = $1"#,
             id.uuid()
@@ -173,10 +208,10 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6, locale = $7,
-                               journal_params = $8
+                               journal_params = $8, model_approval = $9
                WHERE id = $1 AND version = $2
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale, journal_params,
+                         record_speech, recording_retention_days, locale, journal_params, model_approval,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             version,
@@ -185,7 +220,8 @@ impl Store {
             settings.record_speech,
             settings.recording_retention_days,
             settings.locale,
-            settings.journal_params
+            settings.journal_params,
+            settings.model_approval.as_str()
         );
         match with_timeout(async {
             query
@@ -215,7 +251,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale, journal_params,
+                         record_speech, recording_retention_days, locale, journal_params, model_approval,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2"#,
             after.map(OrgId::uuid),
@@ -253,6 +289,19 @@ impl Store {
         Ok(ids.into_iter().map(OrgId::from_uuid).collect())
     }
 
+    /// The organisations that require approvals, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn approving_orgs(&self) -> Result<Vec<OrgId>, StoreError> {
+        let query = sqlx::query_scalar!(
+            "SELECT id FROM orgs WHERE model_approval = 'required' ORDER BY id"
+        );
+        let ids =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        Ok(ids.into_iter().map(OrgId::from_uuid).collect())
+    }
+
     /// Suspends an organisation, or lifts its suspension; `None` if there is none with this id. A
     /// repetition changes nothing. It does not wait for requests of the organisation.
     ///
@@ -267,7 +316,7 @@ impl Store {
             Row,
             r#"UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale, journal_params,
+                         record_speech, recording_retention_days, locale, journal_params, model_approval,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             is_suspended

@@ -62,7 +62,7 @@ impl Store {
             orgs::Row,
             r#"UPDATE orgs SET quotas = jsonb_strip_nulls(quotas || $2) WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days, locale, journal_params,
+                         record_speech, recording_retention_days, locale, journal_params, model_approval,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             Json(quotas) as _

@@ -46,6 +46,8 @@ const ORG_ROWS: &str = "
         VALUES ('{mark}0000-0000-0000-000000000007', {org}, 's', '{admin}', now(), now() + interval '1 day');
     INSERT INTO devices VALUES ({org}, 'd', 1, now(), now(), NULL);
     INSERT INTO forgotten_devices (org_id, device_id, epoch) VALUES ({org}, 'd', 1);
+    INSERT INTO service_approvals (id, org_id, device_id, service, digest, definition, approved_by)
+        VALUES ('{mark}0000-0000-0000-000000000014', {org}, 'd', 's', sha256('x'), '{}', 'a');
     INSERT INTO registration_contents (org_id, digest, services) VALUES ({org}, sha256('x'), '{}');
     INSERT INTO service_registrations VALUES ({org}, 'd', sha256('x'), 1, now());
     INSERT INTO idempotent_calls (org_id, key_hash, fingerprint, call_id, deadline, expires_at)

@@ -9,6 +9,7 @@ use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, JournalEntryId, NpcId},
     outcome::{Delivered, Outcome, Violation},
+    schema::Digest,
 };
 use switchboard_runtime::span;
 use switchboard_store::{CallCaller, CallVia, EndedCall};
@@ -72,12 +73,17 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
             parameters: Vec::new(),
         };
     };
+    let registration = match approved_registration(chat, &callable).await {
+        Ok(registration) => registration,
+        Err(not_approved) => return not_approved,
+    };
     let call = Call {
         device: callable.device.clone(),
         id: CallId::from_uuid(Uuid::now_v7()),
         service: callable.service.into(),
         params: Bytes::from(Value::Object(params).to_string()),
         input: Bytes::new(),
+        registration,
         // A service cannot hold the turn longer than the operator allows.
         timeout: callable
             .timeout
@@ -103,6 +109,41 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
         Err(error) => {
             (open.outcome, open.delivered) = (UNAVAILABLE, Delivered::No);
             not_accepted(&error)
+        }
+    }
+}
+
+/// The registration that must be in force for the call, where services need an approval. It is checked again, since an
+/// answer may take minutes.
+async fn approved_registration(
+    chat: &Chat,
+    callable: &Callable<'_>,
+) -> Result<Option<Digest>, CallEnd> {
+    let refuse = |outcome, detail: String| CallEnd::NoResult {
+        outcome,
+        delivered: Delivered::No,
+        detail,
+        parameters: Vec::new(),
+    };
+    match chat.approvals.of(callable.device.org).await {
+        Ok(None) => Ok(None),
+        Ok(Some(approved)) if approved.permit(callable.device, callable.digest) => {
+            Ok(Some(callable.registration))
+        }
+        Ok(Some(_)) => Err(refuse(
+            Outcome::UnknownService,
+            format!(
+                "The service {} of the device {} has no approval, or has changed since it was approved; a person \
+                 approves it. Nothing was sent.",
+                callable.service, callable.device.device
+            ),
+        )),
+        Err(error) => {
+            tracing::warn!(%error, "a call for a turn is not made");
+            Err(refuse(
+                Outcome::Overloaded,
+                format!("{error}; nothing was sent."),
+            ))
         }
     }
 }

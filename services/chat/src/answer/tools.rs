@@ -1,6 +1,6 @@
 //! The services that an answer can use, for models and for rules.
-//! Invariant: services that the NPC's policy denies, or that the credential of the caller does not
-//! reach, are not in the set.
+//! Invariant: services that the NPC's policy denies, that the credential of the caller does not
+//! reach, or that are not approved where approvals are required, are not in the set.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,6 +12,7 @@ use serde_json::{
 use switchboard_bus::{Bus, BusError};
 use switchboard_catalog::ToolPolicy;
 use switchboard_completions::Tool;
+use switchboard_identity::{Approvals, ApprovalsUnavailable, ApprovedServices};
 use switchboard_protocol::{id::DeviceKey, schema::Digest, token::Restrictions};
 use switchboard_rule_responder::Service;
 use switchboard_runtime::budget::Budgets;
@@ -53,8 +54,12 @@ impl Weighter<CacheKey, Arc<DeviceServices>> for Weight {
 
 /// The services of one device that an NPC may use, in the order of their names. JSON stays text:
 /// parsed, it takes up to 85 times as much memory.
-#[derive(Debug, Default)]
-struct DeviceServices(Vec<KnownService>);
+#[derive(Debug)]
+struct DeviceServices {
+    /// The registration that they are of.
+    registration: Digest,
+    known: Vec<KnownService>,
+}
 
 #[derive(Debug)]
 struct KnownService {
@@ -62,6 +67,8 @@ struct KnownService {
     /// Its registered definition.
     definition: Box<RawValue>,
     tool: Tool,
+    /// What approvals are of.
+    digest: Digest,
     /// The device's own timeout for this service.
     timeout: Option<Duration>,
 }
@@ -73,6 +80,17 @@ pub(crate) struct ToolSet {
     naming: Option<Naming>,
     /// Of the caller that the answer is for.
     restrictions: Option<Arc<Restrictions>>,
+    /// What the organisation has approved; `None` if it requires no approvals.
+    approved: Option<Arc<ApprovedServices>>,
+}
+
+/// Why the services of an answer are unknown.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ToolsUnavailable {
+    #[error("the directory cannot be read: {0}")]
+    Directory(#[from] BusError),
+    #[error(transparent)]
+    Approvals(#[from] ApprovalsUnavailable),
 }
 
 /// A service that can be called.
@@ -81,6 +99,10 @@ pub(crate) struct Callable<'a> {
     pub(crate) device: &'a DeviceKey,
     pub(crate) service: &'a str,
     pub(crate) description: &'a str,
+    /// What approvals are of.
+    pub(crate) digest: &'a Digest,
+    /// The registration that it is of.
+    pub(crate) registration: Digest,
     /// The device's own timeout for this service.
     pub(crate) timeout: Option<Duration>,
 }
@@ -96,12 +118,12 @@ impl ServiceCache {
     /// The services that the answer to this message can use now.
     ///
     /// # Errors
-    /// When the directory is unavailable.
+    /// When the directory is unavailable, or the approvals that the organisation requires.
     pub(crate) async fn tool_set(
         &self,
-        bus: &Bus,
+        (bus, approvals): (&Bus, &Approvals),
         message: &UserMessage,
-    ) -> Result<ToolSet, BusError> {
+    ) -> Result<ToolSet, ToolsUnavailable> {
         let naming = message.naming();
         let mut devices = Vec::new();
         for device in message.devices().into_iter().take(MAX_DEVICES) {
@@ -110,8 +132,13 @@ impl ServiceCache {
                 devices.push((device, services));
             }
         }
+        let approved = match devices.is_empty() {
+            true => None,
+            false => approvals.of(message.org).await?,
+        };
         Ok(ToolSet {
             devices,
+            approved,
             naming: Some(naming),
             restrictions: message.restrictions().cloned(),
         })
@@ -169,6 +196,7 @@ impl DeviceServices {
             let described = describe(&name, &parsed, naming);
             let timeout = parsed.get("timeout_ms").and_then(Value::as_u64);
             Ok(KnownService {
+                digest: Digest::of_service(&name, &parsed),
                 tool: Tool {
                     name: described.name,
                     description: described.description.unwrap_or_default(),
@@ -179,12 +207,15 @@ impl DeviceServices {
                 definition,
             })
         });
-        known.collect::<Result<_, _>>().map(Self)
+        Ok(Self {
+            registration: Digest::compute(json),
+            known: known.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Estimated size in memory.
     fn bytes(&self) -> usize {
-        let services = self.0.iter().map(|service| {
+        let services = self.known.iter().map(|service| {
             let text = service.name.len() + service.definition.get().len();
             size_of::<KnownService>() + text + tool_bytes(&service.tool)
         });
@@ -208,7 +239,7 @@ impl ToolSet {
     /// than their text; so they are not kept.
     pub(crate) fn prepare(&self) -> Vec<(&DeviceKey, Vec<Service>)> {
         let devices = self.devices.iter().map(|(device, known)| {
-            let services = self.reached(known).map(|service| {
+            let services = self.reached(device, known).map(|service| {
                 let definition = serde_json::from_str(service.definition.get());
                 Service::read(&service.name, &definition.unwrap_or_default())
             });
@@ -283,11 +314,13 @@ impl ToolSet {
 
     fn entries(&self) -> impl Iterator<Item = (Callable<'_>, &Tool)> {
         self.devices.iter().flat_map(|(device, known)| {
-            self.reached(known).map(move |service| {
+            self.reached(device, known).map(move |service| {
                 let callable = Callable {
                     device,
                     service: &service.name,
                     description: &service.tool.description,
+                    digest: &service.digest,
+                    registration: known.registration,
                     timeout: service.timeout,
                 };
                 (callable, &service.tool)
@@ -295,10 +328,15 @@ impl ToolSet {
         })
     }
 
-    fn reached<'a>(&'a self, known: &'a DeviceServices) -> impl Iterator<Item = &'a KnownService> {
-        let restrictions = self.restrictions.as_deref();
-        known.0.iter().filter(move |service| {
+    fn reached<'a>(
+        &'a self,
+        device: &'a DeviceKey,
+        known: &'a DeviceServices,
+    ) -> impl Iterator<Item = &'a KnownService> {
+        let (restrictions, approved) = (self.restrictions.as_deref(), self.approved.as_deref());
+        known.known.iter().filter(move |service| {
             restrictions.is_none_or(|one| one.check_service(&service.name).is_ok())
+                && approved.is_none_or(|one| one.permit(device, &service.digest))
         })
     }
 
@@ -388,6 +426,7 @@ mod tests {
             devices: vec![(device.clone(), Arc::clone(&known))],
             naming: Some(Naming::Alone),
             restrictions,
+            approved: None,
         };
         let names = |set: &ToolSet| {
             let names = set.callables().map(|callable| callable.service.to_owned());
@@ -414,7 +453,7 @@ mod tests {
         };
         let json = json.to_string();
         let known = DeviceServices::parse(json.as_bytes(), Naming::Alone, &policy).unwrap();
-        let [a, b] = known.0.as_slice() else {
+        let [a, b] = known.known.as_slice() else {
             panic!("{known:?}");
         };
         assert_eq!(

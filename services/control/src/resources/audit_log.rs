@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use switchboard_protocol::id::{
-    ApiKeyId, AuditEntryId, DeviceId, MemoryId, NpcId, OrgId, PictureId, RecordingId, SkillsBookId,
-    TemplateId, TokenId, VoiceId, WebhookId,
+    ApiKeyId, ApprovalId, AuditEntryId, DeviceId, MemoryId, NpcId, OrgId, PictureId, RecordingId,
+    SkillsBookId, TemplateId, TokenId, VoiceId, WebhookId,
 };
 use switchboard_runtime::{
     paging::{self, Cursor, JsonElements, Limit, List, Order},
@@ -212,6 +212,7 @@ fn parse_resource_id(id: &str) -> Result<(Option<Uuid>, Option<DeviceId>), Probl
         .or_else(|| parse(id, VoiceId::uuid))
         .or_else(|| parse(id, WebhookId::uuid))
         .or_else(|| parse(id, RecordingId::uuid))
+        .or_else(|| parse(id, ApprovalId::uuid))
         .or_else(|| parse(id, TokenId::uuid))
         .or_else(|| parse(id, ApiKeyId::uuid))
         .or_else(|| parse(id, OrgId::uuid));
@@ -237,6 +238,7 @@ impl From<AuditEntry> for AuditEntryView {
             "memory" => MemoryId::from_uuid(uuid).to_string(),
             "picture" => PictureId::from_uuid(uuid).to_string(),
             "voice" => VoiceId::from_uuid(uuid).to_string(),
+            "approval" => ApprovalId::from_uuid(uuid).to_string(),
             "recording" => RecordingId::from_uuid(uuid).to_string(),
             "webhook" => WebhookId::from_uuid(uuid).to_string(),
             _ => SkillsBookId::from_uuid(uuid).to_string(),

@@ -17,7 +17,7 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_runtime::problem::{Json, Problem, internal};
-use switchboard_store::{Org, OrgSettings, OrgWrite, Owner};
+use switchboard_store::{ModelApproval, Org, OrgSettings, OrgWrite, Owner};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -93,6 +93,10 @@ pub(crate) struct OrgDocument {
     #[serde(default)]
     #[schema(example = false)]
     journal_params: bool,
+    /// Whether models call only services that were approved as they are.
+    #[serde(default)]
+    #[schema(inline, example = "off")]
+    model_approval: ModelApproval,
 }
 
 /// Days until recordings are deleted where nothing is set.
@@ -140,6 +144,7 @@ impl From<Org> for OrgView {
                 recording_retention_days: org.settings.recording_retention_days,
                 locale: org.settings.locale,
                 journal_params: org.settings.journal_params,
+                model_approval: org.settings.model_approval,
             },
             version: org.version,
             created_at: org.created_at,
@@ -223,9 +228,14 @@ pub(crate) async fn update(
     match write.await? {
         OrgWrite::Written(org) => {
             tracing::info!(org.id = %org.id, org.version = org.version, "organisation updated");
-            let is_known = |of: &OrgSettings| (of.locale.clone(), of.journal_params);
+            let is_known =
+                |of: &OrgSettings| (of.locale.clone(), of.journal_params, of.model_approval);
+            let requires_others = settings.model_approval != current.settings.model_approval;
             if is_known(&settings) != is_known(&current.settings) {
                 control.publish_quotas().await;
+            }
+            if requires_others {
+                control.approvals_changed(org.id).await;
             }
             Ok(org.into())
         }
@@ -256,6 +266,7 @@ fn apply_patch(current: &Org, patch: Value) -> Result<OrgSettings, Problem> {
         recording_retention_days: settings.recording_retention_days,
         locale: settings.locale,
         journal_params: settings.journal_params,
+        model_approval: settings.model_approval,
     })
 }
 

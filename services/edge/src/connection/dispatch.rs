@@ -293,6 +293,14 @@ fn prepare_call<'a>(
         let detail = "The deadline passed before the call was sent to the device.";
         return Err(refusal(Outcome::TimedOut, detail));
     }
+    let in_force = registration.map(|registration| registration.digest);
+    if call
+        .registration
+        .is_some_and(|wanted| in_force != Some(wanted))
+    {
+        let detail = "The device has registered its services again since they were read for this call; read them again.";
+        return Err(refusal(Outcome::UnknownService, detail));
+    }
     let service = registration.and_then(|registration| registration.service(&call.service));
     let service = service.ok_or_else(|| {
         let detail = format!("The device has no service `{}`.", &*call.service);

@@ -8,7 +8,10 @@ use std::{
 
 use bytes::Bytes;
 use switchboard_bus::{InboundCall, ReplyTo, ServerSpan, Text};
-use switchboard_protocol::{id::CallId, schema::Service};
+use switchboard_protocol::{
+    id::CallId,
+    schema::{Digest, Service},
+};
 use switchboard_runtime::{
     budget::{Budget, Exhausted, Owner, Permit},
     label,
@@ -29,6 +32,8 @@ pub(crate) struct OutgoingCall {
     pub(crate) params: Bytes,
     /// The answers to what the device asked for before; empty when it asked for nothing.
     pub(crate) input: Bytes,
+    /// The registration that must be in force; `None` for any.
+    pub(crate) registration: Option<Digest>,
     pub(crate) deadline: Instant,
     pub(crate) span: ServerSpan,
 }
@@ -235,6 +240,7 @@ impl CallTable {
             service,
             params,
             input,
+            registration,
             deadline,
             reply,
             ..
@@ -253,6 +259,7 @@ impl CallTable {
             service,
             params,
             input,
+            registration,
             deadline,
             span,
         })

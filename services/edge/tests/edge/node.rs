@@ -210,6 +210,7 @@ impl Node {
             params: Bytes::copy_from_slice(params.as_bytes()),
             timeout: TEST_TIMEOUT,
             input: bytes::Bytes::new(),
+            registration: None,
             notifications: None,
             cancel_key: None,
         }

@@ -7,6 +7,7 @@ use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey},
     outcome::{Delivered, Outcome},
+    schema::Digest,
     token::Outside,
 };
 use switchboard_store::CallVia;
@@ -29,6 +30,8 @@ pub(crate) struct Attempt {
     pub(crate) cancel_key: Option<CancelKey>,
     /// Of a synchronous call, for the journal.
     pub(crate) origin: Option<CallOrigin>,
+    /// The registration that was checked for this call, if one was.
+    pub(crate) registration: Option<Digest>,
 }
 
 impl Attempt {
@@ -54,6 +57,7 @@ impl Attempt {
             started,
             cancel_key: None,
             origin: Some(CallOrigin::new(caller, via)),
+            registration: None,
         })
     }
 
@@ -105,6 +109,7 @@ impl Attempt {
                 params: self.request.params.clone(),
                 timeout,
                 input: self.request.input.clone(),
+                registration: self.registration,
                 notifications,
                 cancel_key: self.cancel_key,
             };

@@ -1,6 +1,6 @@
 //! A device as callers see it, without internal state such as epochs and digests.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -9,7 +9,7 @@ use switchboard_protocol::{id::DeviceId, label::DeviceLabel};
 use switchboard_store::DeviceNotes;
 use utoipa::ToSchema;
 
-use super::merge::DeviceEntry;
+use super::{approvals::ApprovalState, merge::DeviceEntry};
 
 /// A device, connected or not.
 #[derive(Debug, Serialize, ToSchema)]
@@ -48,6 +48,10 @@ pub(crate) struct DeviceView {
     #[schema(value_type = Vec<String>, required = false, max_items = 128, example = json!(["wave"]))]
     #[serde(serialize_with = "names", skip_serializing_if = "Option::is_none")]
     service_names: Option<Arc<Vec<String>>>,
+    /// Whether models may call each of these services; only of one device, and only where the organisation requires approvals.
+    #[schema(value_type = Object, required = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approvals: Option<BTreeMap<String, ApprovalState>>,
 }
 
 /// What a view shows of the services that the device registered.
@@ -87,6 +91,7 @@ impl DeviceView {
             note: None,
             services,
             service_names,
+            approvals: None,
         }
     }
 
@@ -97,6 +102,10 @@ impl DeviceView {
             note: Some(note),
             ..Self::new(entry, notes.labels, registered)
         }
+    }
+
+    pub(super) fn with_approvals(self, approvals: Option<BTreeMap<String, ApprovalState>>) -> Self {
+        Self { approvals, ..self }
     }
 }
 

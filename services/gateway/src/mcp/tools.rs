@@ -3,10 +3,11 @@
 //! A `tools/call` runs through one sequence:
 //! 1. the request is read by `transport::fast_path`, or by rmcp and [`call::perform`];
 //! 2. [`resolve`] finds the device and the tool;
-//! 3. [`call::prepare`] checks limits and builds the call;
+//! 3. [`call::prepare`] checks limits and approvals, and builds the call;
 //! 4. the call is made, with [`progress`] if the client asked for it;
 //! 5. [`call::conclude`] turns the answer into a [`result`] or an [`elicitation`].
 
+mod approvals;
 pub(super) mod call;
 pub(super) mod catalog;
 pub(super) mod elicitation;

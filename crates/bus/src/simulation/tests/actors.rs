@@ -163,6 +163,7 @@ impl Host {
             service: "echo".into(),
             params: "{}".into(),
             input: Bytes::new(),
+            registration: None,
             timeout: limit,
             notifications: None,
             cancel_key: None,

@@ -11,6 +11,7 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::problem::{Problem, ProblemKind};
+use switchboard_store::CallVia;
 use tokio::sync::mpsc;
 use utoipa::ToSchema;
 
@@ -110,7 +111,12 @@ impl Group {
         {
             return refused(limited, Some(Outcome::Overloaded));
         }
-        let attempt = Attempt::new(&self.caller, device.clone(), self.request(), started);
+        let attempt = Attempt::new(
+            (&self.caller, CallVia::Rest),
+            device.clone(),
+            self.request(),
+            started,
+        );
         let attempt = match attempt {
             Ok(attempt) => attempt,
             Err(outside) => return refused(outside_key(&outside), None),

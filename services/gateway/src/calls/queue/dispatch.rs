@@ -221,6 +221,7 @@ fn attempt(call: ClaimedCall, started: Instant) -> Attempt {
         started,
         cancel_key: None,
         origin: None,
+        registration: None,
     }
 }
 

@@ -143,6 +143,7 @@ impl Arrivals {
             CatalogEvent::Lagged => self.missed = true,
             CatalogEvent::Services { .. }
             | CatalogEvent::Prompts { .. }
+            | CatalogEvent::Approvals { .. }
             | CatalogEvent::Resources { .. } => {}
         }
     }

@@ -126,6 +126,7 @@ impl Changes {
                 self.pending.push_back(Change::Resources(uri));
             }
             CatalogEvent::Prompts { .. } | CatalogEvent::Resources { .. } => {}
+            CatalogEvent::Approvals { .. } => self.schedule_tools(),
             CatalogEvent::Lagged => self.resync().await,
         }
     }

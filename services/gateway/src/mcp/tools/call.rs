@@ -29,6 +29,7 @@ use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    approvals,
     elicitation::{self, Elicitation, ElicitationError},
     progress::{self, NotificationForwarder},
     resolve::{ResolvedTool, outside_key},
@@ -84,8 +85,8 @@ pub(in crate::mcp) struct PreparedCall<'a> {
 pub(in crate::mcp) enum Refusal {
     Error(ErrorData),
     RateLimited(RateLimited),
-    /// The arguments exceed the limit. This is a result, not an error of the protocol.
-    TooLarge(Box<CallToolResult>),
+    /// The arguments exceed the limit, or the service is not approved. This is a result, not an error of the protocol.
+    Result(Box<CallToolResult>),
 }
 
 /// The error of a tool that was not found before rmcp read the request: it is not searched twice.
@@ -121,7 +122,11 @@ pub(in crate::mcp) async fn prepare<'g>(
     call: &ToolCall<'_>,
     input: ElicitedInput<'_>,
 ) -> Result<PreparedCall<'g>, Refusal> {
-    let ResolvedTool { device, tool } = target;
+    let ResolvedTool {
+        device,
+        tool,
+        registration,
+    } = target;
     let admitted = gateway.rate_limits.admit_call(&device);
     admitted.map_err(Refusal::RateLimited)?;
     let (sealer, store) = (&gateway.mcp.sealer, &gateway.store);
@@ -135,6 +140,12 @@ pub(in crate::mcp) async fn prepare<'g>(
     let caller = (&call.client.caller, CallVia::Mcp);
     let attempt = Attempt::new(caller, device.device, request, call.started);
     let mut attempt = attempt.map_err(|outside| outside_key(&outside))?;
+    if let Some(approved) = approvals::of(gateway, attempt.device.org).await? {
+        if !approved.permit(&attempt.device, &tool.digest) {
+            return Err(Refusal::Result(Box::new(result::not_approved(&attempt))));
+        }
+        attempt.registration = registration;
+    }
     let in_flight = match &call.session {
         Some(SessionRequest { cancel_key, id }) => {
             attempt.cancel_key = Some(*cancel_key);
@@ -144,7 +155,7 @@ pub(in crate::mcp) async fn prepare<'g>(
         None => None,
     };
     match too_large(gateway, &attempt) {
-        Some(result) => Err(Refusal::TooLarge(Box::new(result))),
+        Some(result) => Err(Refusal::Result(Box::new(result))),
         None => Ok(PreparedCall {
             attempt,
             _in_flight: in_flight,
@@ -188,7 +199,7 @@ pub(in crate::mcp) async fn perform(
     let prepared = match prepare(gateway, target, &call, input).await {
         Ok(prepared) => prepared,
         Err(Refusal::Error(error)) => return Err(error),
-        Err(Refusal::TooLarge(result)) => return Ok((*result).into()),
+        Err(Refusal::Result(result)) => return Ok((*result).into()),
         Err(Refusal::RateLimited(refused)) => {
             let signal = parts.and_then(|parts| parts.extensions.get::<RateLimitSignal>());
             if let Some(signal) = signal {

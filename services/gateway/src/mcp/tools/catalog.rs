@@ -163,7 +163,7 @@ impl ToolCatalog {
         if let Some(known) = self.cache.get(&(digest, naming)) {
             return Ok(known);
         }
-        let toolset = Arc::new(Toolset::parse(json, naming)?);
+        let toolset = Arc::new(Toolset::parse(digest, json, naming)?);
         self.cache.insert((digest, naming), Arc::clone(&toolset));
         Ok(toolset)
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rmcp::{ErrorData, model::Tool};
-use switchboard_identity::Caller;
+use switchboard_identity::{ApprovedServices, Caller};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
     budget::{Owner, Permit},
@@ -16,6 +16,7 @@ use switchboard_store::Npc;
 use switchboard_tools::tool_name::{self, Naming};
 
 use super::{
+    approvals,
     catalog::CatalogError,
     toolset::{self, ServiceTool, Toolset},
 };
@@ -127,9 +128,10 @@ async fn list_device(
     let toolset = toolset
         .map_err(|error| unavailable(&error))?
         .ok_or_else(|| unknown_device(&device.device))?;
+    let approved = approvals::of(gateway, device.org).await?;
     let mut page = PageBuilder::new(gateway, device.org);
     page.admit(&toolset)?;
-    let tools = reachable(caller, toolset.tools());
+    let tools = reachable((caller, approved.as_deref()), device, toolset.tools());
     page.tools.extend(tools.map(|tool| tool.tool.clone()));
     Ok(page.build(None, false))
 }
@@ -148,6 +150,7 @@ async fn list_org(
     }
     let devices = devices::page(gateway, devices::Reach::after(caller, cursor), PAGE_LIMIT).await;
     let devices = devices.map_err(|error| unavailable(&error.into()))?;
+    let approved = approvals::of(gateway, org).await?;
     let mut page = PageBuilder::new(gateway, org);
     let (mut last, mut more) = (None, devices.more);
     for entry in &devices.entries {
@@ -158,7 +161,11 @@ async fn list_org(
             break;
         }
         last = Some(entry.id.to_string());
-        let tools = reachable(caller, toolset.tools());
+        let device = DeviceKey {
+            org,
+            device: entry.id.clone(),
+        };
+        let tools = reachable((caller, approved.as_deref()), &device, toolset.tools());
         page.tools.extend(prefixed(&entry.id, tools));
     }
     Ok(page.build(last.filter(|_| more), devices.incomplete))
@@ -184,6 +191,7 @@ async fn list_npc(
     let devices: Vec<&DeviceId> = devices.collect();
     let limit = usize::from(PAGE_LIMIT.count());
     let mut more = devices.len() > limit;
+    let approved = approvals::of(gateway, npc.org).await?;
     let mut page = PageBuilder::new(gateway, npc.org);
     let mut last = None;
     for device in devices.into_iter().take(limit) {
@@ -199,7 +207,7 @@ async fn list_npc(
             more = true;
             break;
         }
-        let permitted = reachable(caller, toolset.tools());
+        let permitted = reachable((caller, approved.as_deref()), &key, toolset.tools());
         let permitted = permitted.filter(|tool| npc::may_use(npc, &tool.service));
         match naming {
             Naming::Alone => page.tools.extend(permitted.map(|tool| tool.tool.clone())),
@@ -210,13 +218,16 @@ async fn list_npc(
     Ok(page.build(last.filter(|_| more), false))
 }
 
-/// The tools that the credential reaches.
+/// The tools of a device that the credential reaches and the organisation has approved.
 fn reachable<'a>(
-    caller: &'a Caller,
+    (caller, approved): (&'a Caller, Option<&'a ApprovedServices>),
+    device: &'a DeviceKey,
     tools: &'a [Arc<ServiceTool>],
 ) -> impl Iterator<Item = &'a Arc<ServiceTool>> {
     let tools = tools.iter();
-    tools.filter(|tool| caller.check_service(&tool.service).is_ok())
+    tools
+        .filter(|tool| caller.check_service(&tool.service).is_ok())
+        .filter(move |tool| approvals::permits(approved, device, tool))
 }
 
 fn prefixed<'a>(

@@ -9,6 +9,7 @@ use rmcp::ErrorData;
 use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
+    schema::Digest,
     token::Outside,
 };
 use switchboard_runtime::budget::{Budget, Budgets, Kind, Owner};
@@ -49,6 +50,8 @@ const CACHE_CAPACITY: usize = 16_384;
 pub(in crate::mcp) struct ResolvedTool {
     pub(in crate::mcp) device: DeviceKey,
     pub(in crate::mcp) tool: Arc<ServiceTool>,
+    /// The registration that the tool is of.
+    pub(super) registration: Option<Digest>,
 }
 
 /// Devices by encoded name. The name of a device never changes, so entries stay valid. That there
@@ -78,10 +81,11 @@ async fn find_on_device(
     name: &str,
 ) -> Result<ResolvedTool, ErrorData> {
     let toolset = toolset_with(gateway, device, (Naming::Alone, name)).await?;
-    let tool = toolset.and_then(|toolset| toolset.find(name).cloned());
+    let tool = toolset.find(name).cloned();
     Ok(ResolvedTool {
         device: device.clone(),
         tool: tool.ok_or_else(|| unknown_tool(name))?,
+        registration: toolset.digest(),
     })
 }
 
@@ -101,10 +105,11 @@ async fn find_in_org(
     check_device(caller, &device)?;
     let device = DeviceKey { org, device };
     let toolset = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await?;
-    let tool = toolset.and_then(|toolset| toolset.find(tool).cloned());
+    let tool = toolset.find(tool).cloned();
     Ok(ResolvedTool {
         device,
         tool: tool.ok_or_else(|| unknown_tool(name))?,
+        registration: toolset.digest(),
     })
 }
 
@@ -135,11 +140,12 @@ async fn find_for_npc(
         device: device.clone(),
     };
     let toolset = toolset_with(gateway, &device, (naming, tool)).await?;
-    let tool = toolset.and_then(|toolset| toolset.find(tool).cloned());
+    let tool = toolset.find(tool).cloned();
     let tool = tool.filter(|tool| npc::may_use(npc, &tool.service));
     Ok(ResolvedTool {
         device,
         tool: tool.ok_or_else(|| unknown_tool(name))?,
+        registration: toolset.digest(),
     })
 }
 
@@ -249,13 +255,15 @@ async fn search_live(
     }
 }
 
+/// The tools of a device; none if there is no such device.
 async fn toolset_with(
     gateway: &Gateway,
     device: &DeviceKey,
     tool: (Naming, &str),
-) -> Result<Option<Arc<Toolset>>, ErrorData> {
+) -> Result<Arc<Toolset>, ErrorData> {
     let toolset = gateway.mcp.catalog.with_tool(gateway, device, tool).await;
-    toolset.map_err(|error| unavailable(&error))
+    let toolset = toolset.map_err(|error| unavailable(&error))?;
+    Ok(toolset.unwrap_or_default())
 }
 
 /// Before anything of the device is read.

@@ -17,6 +17,7 @@ use serde::{
 use serde_json::{Map, Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::outcome::{Delivered, Outcome, Violation};
+use switchboard_runtime::problem::ProblemKind;
 use switchboard_tools::text::{clean, clean_value};
 
 use crate::calls::{Attempt, milliseconds};
@@ -212,6 +213,23 @@ pub(super) fn refused(attempt: &Attempt, answer: &Answer) -> CallToolResult {
         structured.insert("errors".to_owned(), clean_value(json!(errors)));
     }
     finish(vec![ContentBlock::text(clean(&text))], structured, true)
+}
+
+/// The result of a call of a service that no one has approved as it is. Nothing was sent.
+pub(super) fn not_approved(attempt: &Attempt) -> CallToolResult {
+    let (device, service) = (&attempt.device.device, clean(&attempt.request.service));
+    let kind = ProblemKind::ApprovalRequired;
+    let detail = format!(
+        "The service {service:?} of the device {device} has no approval, or has changed since it was approved; a person \
+         approves it with PUT /v1/devices/{device}/services/{service}/approval. Nothing was sent."
+    );
+    let mut structured = call_details(attempt, None, Delivered::No);
+    structured.insert(
+        "type".to_owned(),
+        format!("/problems/{}", kind.slug()).into(),
+    );
+    structured.insert("error".to_owned(), detail.clone().into());
+    finish(vec![ContentBlock::text(detail)], structured, true)
 }
 
 /// The result of a call that the bus did not accept. It has no outcome.

@@ -7,6 +7,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Map, Value, json};
+use switchboard_protocol::schema::Digest;
 use switchboard_runtime::response_budget::json_bytes;
 use switchboard_tools::{
     Naming, describe,
@@ -29,6 +30,8 @@ const OUTPUT_ID: &str = "urn:switchboard:output";
 pub(super) struct Toolset {
     tools: Box<[Arc<ServiceTool>]>,
     by_name: HashMap<Box<str>, usize>,
+    /// The registration; `None` without one.
+    digest: Option<Digest>,
     bytes: u64,
     json_bytes: usize,
 }
@@ -38,6 +41,8 @@ pub(super) struct Toolset {
 pub(in crate::mcp) struct ServiceTool {
     pub(super) tool: Tool,
     pub(super) service: Box<str>,
+    /// What approvals are of.
+    pub(super) digest: Digest,
     /// Timeout of a call.
     pub(super) timeout: Duration,
     /// The parameters that clients repeat in headers.
@@ -46,7 +51,11 @@ pub(in crate::mcp) struct ServiceTool {
 
 impl Toolset {
     /// Parses a services object, which was validated when it was registered.
-    pub(super) fn parse(json: &[u8], naming: Naming) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(
+        digest: Digest,
+        json: &[u8],
+        naming: Naming,
+    ) -> Result<Self, serde_json::Error> {
         let services: Map<String, Value> = serde_json::from_slice(json)?;
         let mut tools: Vec<_> = services
             .into_iter()
@@ -64,9 +73,15 @@ impl Toolset {
         Ok(Self {
             tools: tools.into(),
             by_name,
+            digest: Some(digest),
             bytes,
             json_bytes,
         })
+    }
+
+    /// The registration that the tools are of.
+    pub(super) const fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 
     /// Estimated size in memory.
@@ -144,6 +159,7 @@ fn bytes_of_members(members: &JsonObject) -> u64 {
 }
 
 fn tool(service: String, definition: Value, naming: Naming) -> ServiceTool {
+    let digest = Digest::of_service(&service, &definition);
     let described = describe(&service, &definition, naming);
     let mut fields = match definition {
         Value::Object(fields) => fields,
@@ -165,6 +181,7 @@ fn tool(service: String, definition: Value, naming: Naming) -> ServiceTool {
     ServiceTool {
         tool,
         service: service.into(),
+        digest,
         timeout: timeout.map_or(DEFAULT_CALL_TIMEOUT, Duration::from_millis),
         headers,
     }
@@ -217,7 +234,8 @@ mod tests {
     use super::*;
 
     fn parse(services: &Value) -> Toolset {
-        Toolset::parse(services.to_string().as_bytes(), Naming::Alone).unwrap()
+        let json = services.to_string().into_bytes();
+        Toolset::parse(Digest::compute(&json), &json, Naming::Alone).unwrap()
     }
 
     #[test]

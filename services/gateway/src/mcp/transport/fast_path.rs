@@ -214,7 +214,7 @@ impl<'a> Request<'a> {
                 let capabilities = Some(&self.capabilities);
                 call::conclude(gateway, attempt, &ended, (call, capabilities)).await
             }
-            Err(Refusal::TooLarge(result)) => Ok((*result).into()),
+            Err(Refusal::Result(result)) => Ok((*result).into()),
             Err(Refusal::RateLimited(refused)) => {
                 rate_limit = Some(refused);
                 Err(call::rate_limited(refused))
