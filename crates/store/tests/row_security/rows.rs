@@ -48,6 +48,7 @@ const ORG_ROWS: &str = "
     INSERT INTO forgotten_devices (org_id, device_id, epoch) VALUES ({org}, 'd', 1);
     INSERT INTO service_approvals (id, org_id, device_id, service, digest, definition, approved_by)
         VALUES ('{mark}0000-0000-0000-000000000014', {org}, 'd', 's', sha256('x'), '{}', 'a');
+    INSERT INTO device_labels VALUES ({org}, 'd', '{a}', '');
     INSERT INTO registration_contents (org_id, digest, services) VALUES ({org}, sha256('x'), '{}');
     INSERT INTO service_registrations VALUES ({org}, 'd', sha256('x'), 1, now());
     INSERT INTO idempotent_calls (org_id, key_hash, fingerprint, call_id, deadline, expires_at)

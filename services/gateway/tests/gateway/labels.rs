@@ -4,6 +4,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use switchboard_identity::ApiKeySecret;
 use switchboard_protocol::token::Scope;
+use switchboard_runtime::paging::Order;
+use switchboard_store::AuditFilter;
 
 use crate::test_gateway::{Response, TestGateway, send};
 
@@ -84,6 +86,37 @@ async fn device_has_the_labels_and_the_note_that_it_was_given() {
         gateway.get("/v1/labels").await.json["items"][0]["devices"],
         1
     );
+}
+
+#[tokio::test]
+async fn changes_of_labels_are_audited() {
+    let gateway = TestGateway::start().await;
+    let admin = gateway.add_key(&[Scope::Admin]).await;
+    gateway.store_device("past").await;
+    for body in [
+        json!({"labels": ["a"]}),
+        json!({"labels": ["a"]}),
+        json!({"labels": null, "note": "x"}),
+        json!({"note": null}),
+    ] {
+        assert_eq!(patch(&gateway, &admin, "past", &body).await.status, 200);
+    }
+    let filter = AuditFilter {
+        device_id: Some("past".parse().unwrap()),
+        ..AuditFilter::default()
+    };
+    let newest_first = (Order::Desc, None);
+    let store = &gateway.store;
+    let entries = store
+        .audit_log(gateway.org.into(), &filter, newest_first, 10)
+        .await;
+    let changed: Vec<_> = entries
+        .unwrap()
+        .into_iter()
+        .inspect(|entry| assert!(entry.actor.starts_with("key_"), "{entry:?}"))
+        .map(|entry| entry.changed.join(","))
+        .collect();
+    assert_eq!(changed, ["note", "labels,note", "labels"]);
 }
 
 #[tokio::test]
