@@ -5,6 +5,7 @@
     reason = "a test that fails by panicking says where"
 )]
 
+mod approvals;
 mod async_calls;
 mod call_streams;
 mod calls;

@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 use switchboard_bus::{
     Answer, Bus, BusConfig, ConnectionOwner, DisconnectReason, Epoch, InboundCall, LiveConnection,
-    LocalHub, Notification, NotificationKind, ReplyTo, Text,
+    LocalHub, Notification, NotificationKind, QuotaLimits, ReplyTo, Text,
 };
 use switchboard_gateway::{Config, Deps, Forwarding};
 use switchboard_identity::{ApiKeySecret, Authenticator};
@@ -133,6 +133,10 @@ impl TestGateway {
             refusals: Mutex::default(),
         });
         edge.bus.attach(edge.clone());
+        edge.bus
+            .publish_quotas(&QuotaLimits::default())
+            .await
+            .unwrap();
         let database = TestDatabase::create().await.unwrap();
         let objects = tempfile::tempdir().unwrap();
         let folder = Objects::in_folder(objects.path()).unwrap();
@@ -155,6 +159,8 @@ impl TestGateway {
         let router = router.fallback(problem::not_found);
         shutdown.spawn(http::serve(listener, router, limits, shutdown.clone()));
         let org = OrgId::from_uuid(Uuid::now_v7());
+        let is_known = || bus.requires_approvals(org).is_some();
+        eventually_true("what is published is known", is_known).await;
         let key = ApiKeySecret::generate();
         let first = api_key(&key, &[Scope::Call, Scope::Read]);
         database
