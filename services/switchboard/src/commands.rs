@@ -1,5 +1,6 @@
 //! The subcommands: each module defines the arguments of one and runs it.
 
+pub(crate) mod approvals;
 pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod chat;

@@ -1,4 +1,4 @@
-//! `switchboard devices label`: changes the labels and the note of a device.
+//! `switchboard devices label`, and the other commands about a device that are more than one request.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 use switchboard_protocol::{id::DeviceId, label::DeviceLabel};
 
+use super::approvals::{Approve, Unapprove};
 use crate::{
     api::ApiArguments,
     exit::Failure,
@@ -18,6 +19,8 @@ use crate::{
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
     Label(Label),
+    Approve(Approve),
+    Unapprove(Unapprove),
 }
 
 /// Adds and removes labels of a device, or sets its note, and prints both.
@@ -66,8 +69,11 @@ struct Labels {
 
 impl resources::Action for Action {
     async fn run(self) -> Result<ExitCode, Failure> {
-        let Self::Label(label) = self;
-        label.apply().await?;
+        match self {
+            Self::Label(label) => label.apply().await?,
+            Self::Approve(approve) => approve.run().await?,
+            Self::Unapprove(unapprove) => unapprove.run().await?,
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -93,6 +93,12 @@ pub(crate) static DEVICES: Resource = Resource {
             "Forget {id} and its services?",
         )
         .named("forget"),
+        Operation::show(
+            &["GET /v1/devices/{id}/approvals"],
+            "Shows which services of a device models may call, and what changed since their approval",
+        )
+        .named("approvals")
+        .examples(&["ID", "ID --context production"]),
     ],
     custom: Some(Custom::of::<devices::Action>()),
     ..Resource::NONE
