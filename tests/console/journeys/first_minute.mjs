@@ -96,7 +96,6 @@ async function agent(page, { system }, album, clients) {
   const code = page.locator('.code').first();
   await page.getByRole('button', { name: 'Test', exact: true }).click();
   await page.getByText('It works: 3 tools').waitFor();
-  await album.take(page, 'agent');
   assert.match(await copied(page, code), new RegExp(`"url": "${system.ready.http_url}/mcp/devices/${DEVICE}"`));
   await page.getByRole('button', { name: 'stdio' }).click();
   assert.deepEqual(await inspect(system, clients, await copied(page, code)), wanted);
