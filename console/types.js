@@ -10,7 +10,7 @@
  * @typedef {Schemas['Usage']} Usage
  * @typedef {Schemas['Scope']} Scope
  * @typedef {Schemas['Session']} Session
- * @typedef {Schemas['ApiKey'] & {device_label?: string | null}} ApiKey
+ * @typedef {Schemas['ApiKey']} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken
  * @typedef {Schemas['SkillsBook']} SkillsBook
