@@ -42,7 +42,7 @@ pub use conversations::{
 pub use directory::{CatalogEvent, CatalogWatch, ClaimedEpoch};
 pub use error::BusError;
 pub use events::{DeviceEvent, DisconnectReason, EventId};
-pub use live::{LiveEntry, LiveEvent, LivePosition, LiveWatch, Seen, Via};
+pub use live::{LiveEntry, LiveEvent, LivePosition, LiveWatch, Seen};
 pub use memory::LocalHub;
 pub use node::{Epoch, NodeId};
 pub use quotas::QuotaLimits;

@@ -8,7 +8,7 @@ mod log;
 mod recorder;
 
 pub use self::{
-    event::{LiveEvent, Via},
+    event::LiveEvent,
     feed::{LiveWatch, Seen},
     log::{LiveEntry, LivePosition},
 };

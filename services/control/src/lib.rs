@@ -5,6 +5,7 @@ mod catalog_events;
 mod config;
 mod http;
 mod key_set;
+mod live_events;
 mod metrics;
 mod quotas;
 mod resources;

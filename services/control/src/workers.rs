@@ -70,8 +70,8 @@ pub fn start_workers(
         // its own voices.
         for provider in providers.names() {
             let metrics = voices.clone();
-            let job =
-                voices::VoiceTraining::new(store.clone(), providers.clone(), provider, metrics);
+            let shared = (store.clone(), bus.clone());
+            let job = voices::VoiceTraining::new(shared, providers.clone(), provider, metrics);
             shutdown.spawn(LeasedWorker::new(job, budget.clone()).run(shutdown.clone()));
         }
         shutdown.spawn(orphans::run(store.clone(), shutdown.clone()));

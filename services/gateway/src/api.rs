@@ -20,6 +20,7 @@ const TAGS: &[(&str, &str)] = &[
         "Lists and disconnects devices, and calls their services.",
     ),
     ("Calls", "The state of asynchronous and queued calls."),
+    ("Events", "What happens in the organisation, as it happens."),
 ];
 
 /// The problems that only some of the routes respond with.
@@ -37,6 +38,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::CallSent,
     ProblemKind::CallEnded,
     ProblemKind::Overloaded,
+    ProblemKind::TooManyListeners,
     ProblemKind::QueueFull,
     ProblemKind::QuotaExceeded,
     ProblemKind::ParamsTooLarge,

@@ -64,7 +64,8 @@ pub struct Config {
     #[arg(long, env, value_delimiter = ',', value_name = "URL,…")]
     pub mcp_authorization_servers: Vec<String>,
 
-    /// Maximum number of open notification streams per API key or token subject; protects
+    /// Maximum number of open notification streams and streams of events per API key or token subject;
+    /// protects
     /// connections and memory
     #[arg(long, env, default_value_t = 32, value_name = "COUNT")]
     pub mcp_listeners_per_caller: usize,
@@ -123,6 +124,11 @@ pub struct Config {
     /// are refused; protects the bus and memory
     #[arg(long, env, default_value_t = 32, value_name = "COUNT")]
     pub group_calls: u16,
+
+    /// Maximum number of clients of this node that read what happens in their organisation as a stream
+    /// of events; a quarter for each organisation; further ones are refused; protects memory
+    #[arg(long, env, default_value_t = 256, value_name = "COUNT")]
+    pub event_streams: u16,
 
     /// Maximum number of calls queued for one device; protects the database
     #[arg(long, env, default_value_t = 1_000, value_name = "COUNT")]

@@ -14,7 +14,7 @@ mod services;
 use std::sync::Arc;
 
 use axum::{extract::State, http::StatusCode};
-use switchboard_bus::BusError;
+use switchboard_bus::{BusError, LiveEvent};
 use switchboard_protocol::id::{DeviceId, DeviceKey};
 use switchboard_runtime::problem::{Path, Problem, ProblemKind};
 use switchboard_store::{DeviceNotes, StoreError};
@@ -116,6 +116,11 @@ pub(crate) async fn forget(
         .await;
     if forgotten.map_err(|error| not_forgotten(&error))? {
         tracing::info!(org.id = %key.org, device.id = %key.device, "device forgotten");
+        gateway
+            .bus
+            .record_live(key.org, || LiveEvent::DeviceChanged {
+                device_id: key.device.clone(),
+            });
         return Ok(StatusCode::NO_CONTENT);
     }
     let stored = gateway.store.device(key.org, &key.device).await;

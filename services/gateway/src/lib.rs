@@ -7,6 +7,7 @@ mod api;
 mod calls;
 mod config;
 mod devices;
+mod events;
 mod forward;
 mod mcp;
 mod metrics;
@@ -85,6 +86,8 @@ struct Gateway {
     call_streams: Budget,
     /// Calls of many devices.
     group_calls: Budget,
+    /// Clients that read what happens in their organisation.
+    event_streams: Budget,
 }
 
 impl Gateway {
@@ -113,6 +116,7 @@ impl Gateway {
             async_calls: AsyncCalls::new(config, &deps.budgets, shutdown),
             call_streams: calls::stream::budget(config.call_streams.into(), &deps.budgets),
             group_calls: calls::group::budget(config.group_calls.into(), &deps.budgets),
+            event_streams: events::budget(config.event_streams.into(), &deps.budgets),
         }))
     }
 }
@@ -207,6 +211,7 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(calls::item::list))
         .routes(routes!(calls::recent::list))
         .routes(routes!(calls::item::get, calls::item::cancel))
+        .routes(routes!(events::stream))
 }
 
 /// The response to a request for a list. The bytes of the page's elements are charged to the

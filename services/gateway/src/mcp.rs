@@ -21,7 +21,9 @@ use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
 
 use crate::Config;
 use resources::pictures::PictureBudget;
-pub(crate) use subscriptions::listeners::run_checks as check_listeners;
+pub(crate) use subscriptions::listeners::{
+    ListenerGuard, admit as admit_listener, run_checks as check_listeners,
+};
 use subscriptions::{editions::CatalogEditions, listeners::Listeners};
 use tools::{catalog::ToolCatalog, elicitation::StateSealer, resolve::DeviceNameCache};
 pub(crate) use transport::endpoints::router;

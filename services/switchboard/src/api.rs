@@ -440,6 +440,15 @@ impl Api {
         self.open_events(what, HeaderMap::new(), body).await
     }
 
+    /// Opens the stream of what happens in the organisation.
+    ///
+    /// # Errors
+    /// When the API is unreachable or rejects the request.
+    pub(crate) async fn live_events(&self, path: &str) -> Result<Events, ApiError> {
+        let what = (Method::GET, path);
+        self.open_events(what, HeaderMap::new(), Vec::new()).await
+    }
+
     async fn open_events(
         &self,
         (method, path): (Method, &str),

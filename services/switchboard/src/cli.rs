@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Device(commands::device::Arguments),
     Call(commands::call::Arguments),
     Talk(commands::talk::Arguments),
+    Events(commands::events::Arguments),
     Status(commands::status::Arguments),
     #[command(flatten)]
     Resource(Invocation),
@@ -75,6 +76,7 @@ impl Command {
             Self::Device(arguments) => Box::pin(commands::device::run(arguments)).await,
             Self::Call(arguments) => Box::pin(commands::call::run(arguments)).await,
             Self::Talk(arguments) => Box::pin(commands::talk::run(arguments)).await,
+            Self::Events(arguments) => Box::pin(commands::events::run(arguments)).await,
             Self::Status(arguments) => Box::pin(commands::status::run(arguments)).await,
             Self::Resource(invocation) => Box::pin(invocation.run()).await,
             Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,

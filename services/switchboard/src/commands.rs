@@ -12,6 +12,7 @@ pub(crate) mod device;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod edge;
+pub(crate) mod events;
 pub(crate) mod gateway;
 pub(crate) mod login;
 pub(crate) mod man;

@@ -9,7 +9,8 @@ const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Run and use",
         &[
-            "up", "device", "call", "talk", "status", "whoami", "doctor", "login", "contexts",
+            "up", "device", "call", "talk", "events", "status", "whoami", "doctor", "login",
+            "contexts",
         ],
     ),
     (
@@ -98,6 +99,7 @@ const HEADINGS: [(&str, &[&str]); 16] = [
         "Calls and records",
         &[
             "call-",
+            "event-",
             "params-",
             "kept-calls",
             "queue",
@@ -137,9 +139,8 @@ fn overview(command: &Command) -> String {
         }
     }
     text + &format!(
-        "\nOne service each: {}\nEvery command has --help. Every setting is a flag, an environment \
-         variable or a key of the\nTOML file --config; a flag overrides the environment, which \
-         overrides the file.\n",
+        "\nOne service each: {}\nEvery command has --help. A setting is a flag, an environment \
+         variable or a key of the file --config.\n",
         SERVICES.join(", ")
     )
 }

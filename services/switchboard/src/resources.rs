@@ -228,11 +228,12 @@ mod tests {
     use crate::cli;
 
     /// The operations of the API that commands with code of their own use.
-    const OTHERS: [(&str, &str); 15] = [
+    const OTHERS: [(&str, &str); 16] = [
         ("calls group", "POST /v1/group-calls"),
         ("devices label", "PATCH /v1/devices/{id}"),
         ("call", "POST /v1/devices/{id}/calls"),
         ("calls show", "GET /v1/calls/{id}"),
+        ("events", "GET /v1/events"),
         ("token", "POST /v1/tokens"),
         ("talk", "POST /v1/npcs/{id}/chat"),
         ("npcs create", "POST /v1/npcs"),

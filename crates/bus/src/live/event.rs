@@ -4,25 +4,12 @@ use std::{borrow::Cow, collections::HashMap};
 
 use serde::{Serialize, de::IgnoredAny};
 use switchboard_protocol::{
-    id::{CallId, DeviceId, DeviceKey},
-    outcome::{Delivered, Outcome},
+    id::{CallId, DeviceId, DeviceKey, JournalEntryId},
+    outcome::Delivered,
 };
-use uuid::Uuid;
 
 use super::log::StoredEvent;
 use crate::{events::DisconnectReason, node::Epoch};
-
-/// How a call was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Via {
-    /// Over HTTP.
-    Rest,
-    /// As a tool of an MCP server.
-    Mcp,
-    /// By a conversation.
-    Chat,
-}
 
 /// What happened in an organisation. Its members are those of the event that a client receives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -63,7 +50,7 @@ pub enum LiveEvent {
         /// The service.
         service: String,
         /// How the call ended.
-        outcome: Outcome,
+        outcome: &'static str,
         /// Whether the device may have executed it.
         delivered: Delivered,
         /// From the request to the outcome.
@@ -73,9 +60,9 @@ pub enum LiveEvent {
         call_id: Option<CallId>,
         /// Its entry in the journal of calls.
         #[serde(skip_serializing_if = "Option::is_none")]
-        journal_id: Option<Uuid>,
-        /// How it was made.
-        via: Via,
+        journal_id: Option<JournalEntryId>,
+        /// How it was made: `rest`, `mcp` or `chat`.
+        via: &'static str,
     },
     /// A skills book was created, deleted, or changed its state.
     BookChanged {

@@ -80,6 +80,7 @@ pub struct LiveWatch {
     /// Later entries are to be read from the log before those that are shared.
     is_behind: bool,
     page: VecDeque<Arc<LiveEntry>>,
+    has_missed: bool,
 }
 
 impl LiveFeeds {
@@ -125,7 +126,7 @@ impl Bus {
         let start = || node.start_feed(org, &feed);
         feed.started.get_or_try_init(start).await?;
         let end = node.backend.keep_log(org).await?.end;
-        Ok(LiveWatch {
+        let mut watch = LiveWatch {
             node: Arc::clone(node),
             org,
             feed,
@@ -133,7 +134,12 @@ impl Bus {
             position: after.unwrap_or(end),
             is_behind: after.is_some(),
             page: VecDeque::new(),
-        })
+            has_missed: false,
+        };
+        if watch.is_behind {
+            watch.has_missed = watch.catch_up().await?.is_some();
+        }
+        Ok(watch)
     }
 }
 
@@ -144,6 +150,12 @@ impl LiveWatch {
         self.position
     }
 
+    /// Whether events between the position that was given and the present one are missing.
+    #[must_use]
+    pub const fn has_missed(&self) -> bool {
+        self.has_missed
+    }
+
     /// Waits for the next event. While the bus is not reachable there is none.
     pub async fn next(&mut self) -> Seen {
         loop {
@@ -151,18 +163,9 @@ impl LiveWatch {
                 return self.seen(entry);
             }
             if self.is_behind {
-                // Before the log is read, or what is written in between would be missed.
-                self.shared = self.feed.entries.subscribe();
-                match self.read().await {
-                    Ok(Ok(entries)) => {
-                        self.is_behind = entries.len() == PAGE_ENTRIES;
-                        self.page = entries.into_iter().map(Arc::new).collect();
-                    }
-                    Ok(Err(end)) => {
-                        self.is_behind = false;
-                        self.position = end;
-                        return Seen::Gap(end);
-                    }
+                match self.catch_up().await {
+                    Ok(Some(gap)) => return gap,
+                    Ok(None) => {}
                     Err(_) => sleep(READ_INTERVAL).await,
                 }
                 continue;
@@ -183,6 +186,24 @@ impl LiveWatch {
         match entry.is_gap() {
             true => Seen::Gap(entry.position),
             false => Seen::Event(entry),
+        }
+    }
+
+    /// Reads the next entries from the log, or where to continue after a gap.
+    async fn catch_up(&mut self) -> Result<Option<Seen>, BusError> {
+        // Before the log is read, or what is written in between would be missed.
+        self.shared = self.feed.entries.subscribe();
+        match self.read().await? {
+            Ok(entries) => {
+                self.is_behind = entries.len() == PAGE_ENTRIES;
+                self.page = entries.into_iter().map(Arc::new).collect();
+                Ok(None)
+            }
+            Err(end) => {
+                self.is_behind = false;
+                self.position = end;
+                Ok(Some(Seen::Gap(end)))
+            }
         }
     }
 

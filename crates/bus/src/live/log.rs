@@ -70,6 +70,9 @@ impl FromStr for LivePosition {
 }
 
 impl LivePosition {
+    /// A position that no log has: whoever continues there has missed something.
+    pub const UNKNOWN: Self = Self { log: 0, number: 0 };
+
     /// The position directly behind this one.
     pub(crate) const fn next(self) -> Self {
         let number = self.number.saturating_add(1);

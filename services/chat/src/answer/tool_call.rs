@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchboard_bus::{Answer, BusError, Call};
+use switchboard_bus::{Answer, BusError, Call, LiveEvent};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, JournalEntryId, NpcId},
     outcome::{Delivered, Outcome, Violation},
@@ -212,6 +212,17 @@ impl Drop for OpenCall<'_> {
             params: &self.params,
             result: &self.result,
         };
+        chat.bus
+            .record_live(self.device.org, || LiveEvent::CallEnded {
+                device_id: self.device.device.clone(),
+                service: self.service.to_owned(),
+                outcome: self.outcome,
+                delivered: self.delivered,
+                elapsed_ms: elapsed.as_micros() as f64 / 1_000.0,
+                call_id: Some(self.id),
+                journal_id: Some(ended.id),
+                via: ended.via.as_str(),
+            });
         let keeps_params = chat.bus.journals_params(self.device.org);
         chat.journal.record(&ended, keeps_params);
     }

@@ -167,6 +167,7 @@ pub(crate) async fn create(
         .commit(creation, Created::new(&created).secret())
         .await?;
     tracing::info!(org.id = %caller.org, api_key.id = %id, "API key created");
+    control.setting_changed(caller.org.into(), "key", id);
     Ok(response)
 }
 
@@ -225,6 +226,7 @@ pub(crate) async fn revoke(
         KeyRevocation::LastAdmin => return Err(last_admin().into()),
     }
     tracing::info!(org.id = %caller.org, api_key.id = %key, "API key revoked");
+    control.setting_changed(caller.org.into(), "key", key);
     Ok(StatusCode::NO_CONTENT)
 }
 

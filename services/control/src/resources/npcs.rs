@@ -88,6 +88,7 @@ pub(crate) async fn create(
     let response = guard.commit(creation, created).await?;
     tracing::info!(org.id = %caller.org, npc.id = %id, "NPC created");
     control.prompts_changed(Owner::Org(caller.org)).await;
+    control.setting_changed(Owner::Org(caller.org), "npc", id);
     Ok(response)
 }
 
@@ -243,6 +244,7 @@ impl NpcWriter<'_> {
         let write = store.replace_npc(org, id, version, settings).await?;
         let npc = into_npc(write, settings, effective.as_ref())?;
         self.control.prompts_changed(Owner::Org(org)).await;
+        self.control.setting_changed(Owner::Org(org), "npc", id);
         Ok(npc)
     }
 
@@ -254,6 +256,7 @@ impl NpcWriter<'_> {
         self.control.prompts_changed(Owner::Org(org)).await;
         // Its memories were deleted, too.
         self.control.resources_changed(Owner::Org(org), None).await;
+        self.control.setting_changed(Owner::Org(org), "npc", id);
         Ok(())
     }
 

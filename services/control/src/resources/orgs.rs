@@ -228,6 +228,7 @@ pub(crate) async fn update(
     match write.await? {
         OrgWrite::Written(org) => {
             tracing::info!(org.id = %org.id, org.version = org.version, "organisation updated");
+            control.setting_changed(org.id.into(), "org", org.id);
             let is_known =
                 |of: &OrgSettings| (of.locale.clone(), of.journal_params, of.model_approval);
             let requires_others = settings.model_approval != current.settings.model_approval;

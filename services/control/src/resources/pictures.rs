@@ -175,6 +175,7 @@ pub(crate) async fn create(
     let response = guard.commit(creation, created).await?;
     tracing::info!(owner = %owner, picture.id = %id, "picture created");
     control.resources_changed(owner, Some(uri)).await;
+    control.setting_changed(owner, "picture", id);
     Ok(response)
 }
 
@@ -309,6 +310,7 @@ impl PictureWriter<'_> {
         let removal = self.control.store.delete_picture(owner, id).await?;
         if matches!(removal, PictureRemoval::Removed) {
             self.control.resources_changed(owner, None).await;
+            self.control.setting_changed(owner, "picture", id);
         }
         Ok(removal)
     }

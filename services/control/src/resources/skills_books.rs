@@ -18,7 +18,7 @@ use switchboard_runtime::{
     quota::Quota,
 };
 use switchboard_store::{
-    BookCancel, BookFinish, BookRemoval, Owner, PartWrite, ReadyBook, SkillsBook,
+    BookCancel, BookFinish, BookRemoval, BookState, Owner, PartWrite, ReadyBook, SkillsBook,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -119,6 +119,7 @@ pub(crate) async fn create(
         Created::new(&SkillsBookView::from(book)).location(format!("/v1/skills-books/{id}"));
     let response = guard.commit(creation, created).await?;
     tracing::info!(owner = %owner, skills_book.id = %id, "skills book created");
+    control.book_changed(owner, id, Some(BookState::Uploading));
     Ok(response)
 }
 
@@ -234,6 +235,7 @@ pub(crate) async fn finish(
     let problem = match control.store.finish_skills_book(owner, book).await? {
         BookFinish::Accepted(book) => {
             tracing::info!(owner = %owner, skills_book.id = %book.id, "skills book upload finished");
+            control.book_changed(owner, book.id, Some(book.state));
             return Ok(JsonResponse::accepted(&SkillsBookView::from(*book)));
         }
         BookFinish::Unknown => return Err(ControlError::not_found("skills book", &id)),
@@ -267,6 +269,7 @@ pub(crate) async fn cancel(
     match control.store.cancel_skills_book(owner, book).await? {
         BookCancel::Cancelled(book) => {
             tracing::info!(owner = %owner, skills_book.id = %book.id, "skills book cancelled");
+            control.book_changed(owner, book.id, Some(book.state));
             Ok((*book).into())
         }
         BookCancel::Unknown => Err(ControlError::not_found("skills book", &id)),
@@ -299,6 +302,7 @@ pub(crate) async fn delete(
     tracing::info!(owner = %owner, skills_book.id = %book, "skills book deleted");
     let uri = ReadyBook::uri(book);
     control.resources_changed(owner, Some(uri)).await;
+    control.book_changed(owner, book, None);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -96,6 +96,7 @@ pub(crate) async fn create(
     let response = guard.commit(creation, created(template)).await?;
     tracing::info!(owner = %owner, template.id = %id, "template created");
     control.prompts_changed(owner).await;
+    control.setting_changed(owner, "template", id);
     Ok(response)
 }
 
@@ -251,6 +252,7 @@ impl TemplateWriter<'_> {
         let write = store.replace_template(owner, id, version, settings).await?;
         let template = into_template(write, settings)?;
         self.control.prompts_changed(owner).await;
+        self.control.setting_changed(owner, "template", id);
         Ok(template)
     }
 
@@ -265,6 +267,7 @@ impl TemplateWriter<'_> {
         self.control.prompts_changed(owner).await;
         // Its memories were deleted, too.
         self.control.resources_changed(owner, None).await;
+        self.control.setting_changed(owner, "template", id);
         Ok(())
     }
 }

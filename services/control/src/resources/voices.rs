@@ -22,7 +22,9 @@ use switchboard_runtime::{
     problem::{Json, Path, Query, RawBody},
     quota::Quota,
 };
-use switchboard_store::{NewVoice, Owner, StoredVoice, VoiceChange, VoiceRemake, VoiceRemoval};
+use switchboard_store::{
+    NewVoice, Owner, StoredVoice, VoiceChange, VoiceRemake, VoiceRemoval, VoiceState,
+};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -98,6 +100,7 @@ pub(crate) async fn create(
         .etag(etag);
     let response = guard.commit(creation, created).await?;
     tracing::info!(owner = %owner, voice.id = %id, "voice created");
+    control.voice_changed(owner, id, Some(VoiceState::Uploaded));
     Ok(response)
 }
 
@@ -146,6 +149,7 @@ pub(crate) async fn update(
     match store.change_voice(owner, id, version, &settings).await? {
         VoiceChange::Written(voice) => {
             tracing::info!(owner = %owner, voice.id = %id, voice.version = voice.version, "voice updated");
+            control.voice_changed(owner, id, Some(voice.state));
             Ok((*voice).into())
         }
         VoiceChange::Stale => Err(etag::precondition_failed().into()),
@@ -174,6 +178,7 @@ pub(crate) async fn train(
     match control.store.remake_voice(owner, voice.id).await? {
         VoiceRemake::Started(voice) => {
             tracing::info!(owner = %owner, voice.id = %voice.id, "voice training restarted");
+            control.voice_changed(owner, voice.id, Some(voice.state));
             let etag = etag::from_version(voice.version);
             Ok(JsonResponse::accepted(&VoiceView::from(*voice)).etag(etag))
         }
@@ -205,6 +210,7 @@ pub(crate) async fn delete(
         VoiceRemoval::InUse => return Err(problems::in_use(voice).into()),
     }
     tracing::info!(owner = %owner, voice.id = %voice, "voice deleted");
+    control.voice_changed(owner, voice, None);
     Ok(StatusCode::NO_CONTENT)
 }
 

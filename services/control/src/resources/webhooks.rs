@@ -73,6 +73,7 @@ pub(crate) async fn create(
     let webhook = webhook.await?.ok_or_else(too_many)?;
     let response = guard.commit(creation, created(&secret, webhook)).await?;
     tracing::info!(org.id = %caller.org, webhook.id = %id, "webhook created");
+    control.webhook_changed(caller.org, id);
     Ok(response)
 }
 
@@ -154,6 +155,7 @@ pub(crate) async fn update(
     let written = store.replace_webhook(org, id, version, &settings).await?;
     let webhook = written.ok_or_else(etag::precondition_failed)?;
     tracing::info!(org.id = %org, webhook.id = %id, webhook.version = webhook.version, "webhook updated");
+    control.webhook_changed(org, id);
     Ok(webhook.into())
 }
 
@@ -178,6 +180,7 @@ pub(crate) async fn delete(
         return Err(etag::precondition_failed().into());
     }
     tracing::info!(org.id = %org, webhook.id = %id, "webhook deleted");
+    control.webhook_changed(org, id);
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -17,12 +17,13 @@ use std::time::{Duration, Instant};
 use switchboard_bus::Bus;
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{
-    BookFault, BookJob, JobTurn, NewChunk, ObjectError, Owner, ReadyBook, Store, StoreError,
+    BookFault, BookJob, BookState, JobTurn, NewChunk, ObjectError, Owner, ReadyBook, Store,
+    StoreError,
 };
 use uuid::Uuid;
 
 use crate::{
-    catalog_events,
+    catalog_events, live_events,
     metrics::IngestionMetrics,
     workers::lease::{self, LeasedJob, MAX_ATTEMPTS, RETRY_BACKOFF, TASK_LEASE},
 };
@@ -97,7 +98,9 @@ impl Ingestion {
             "skills book cannot be parsed"
         );
         let failed = self.store.fail_skills_book(worker, job.id, fault).await;
-        failed.map_err(|error| error.report())
+        failed.map_err(|error| error.report())?;
+        live_events::book_changed(&self.bus, job.owner, job.id, Some(BookState::Failed));
+        Ok(())
     }
 }
 
@@ -144,6 +147,7 @@ impl LeasedJob for Ingestion {
                 tracing::info!(owner = %job.owner, skills_book.id = %id, chunks, "skills book is ready");
                 let uri = ReadyBook::uri(id);
                 catalog_events::resources_changed(&self.bus, job.owner, Some(uri)).await;
+                live_events::book_changed(&self.bus, job.owner, id, Some(BookState::Ready));
             }
             Err(IngestionError::LeaseLost) => {
                 tracing::info!(skills_book.id = %id, "lease of a skills book lost");

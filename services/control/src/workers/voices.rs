@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
+use switchboard_bus::Bus;
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{
     JobTurn, ObjectError, Owner, Store, StoreError, VoiceFault, VoiceJob, VoiceState, VoiceStatus,
@@ -20,6 +21,7 @@ use switchboard_store::{
 use uuid::Uuid;
 
 use crate::{
+    live_events,
     metrics::VoiceMetrics,
     workers::lease::{self, LeasedJob, MAX_ATTEMPTS, RETRY_BACKOFF, TASK_LEASE},
 };
@@ -34,6 +36,7 @@ const MAX_FAILURES: i32 = 150;
 /// The job that trains the voices of one provider.
 pub(super) struct VoiceTraining {
     store: Store,
+    bus: Bus,
     providers: Providers,
     provider: String,
     metrics: VoiceMetrics,
@@ -76,15 +79,25 @@ fn sample_damaged() -> VoiceFault {
     VoiceFault::new("sample_damaged", detail)
 }
 
+const fn state_of(status: &VoiceStatus) -> VoiceState {
+    match status {
+        VoiceStatus::Training { .. } => VoiceState::Training,
+        VoiceStatus::Ready { .. } => VoiceState::Ready,
+        VoiceStatus::Failed(_) => VoiceState::Failed,
+        VoiceStatus::Expired(_) => VoiceState::Expired,
+    }
+}
+
 impl VoiceTraining {
-    pub(super) const fn new(
-        store: Store,
+    pub(super) fn new(
+        (store, bus): (Store, Bus),
         providers: Providers,
         provider: String,
         metrics: VoiceMetrics,
     ) -> Self {
         Self {
             store,
+            bus,
             providers,
             provider,
             metrics,
@@ -140,6 +153,9 @@ impl VoiceTraining {
         if !recorded.map_err(|error| error.report())? {
             tracing::info!(voice.id = %job.id, "lease of a voice lost");
             return Ok(());
+        }
+        if state_of(status) != job.state {
+            live_events::voice_changed(&self.bus, job.owner, job.id, Some(state_of(status)));
         }
         match status {
             VoiceStatus::Training { .. } => {}

@@ -2,16 +2,16 @@
 //!
 //! Invariant: each call in flight ends here exactly once, whatever its caller does.
 
-use switchboard_bus::Answer;
+use switchboard_bus::{Answer, LiveEvent};
 use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::{
-    id::JournalEntryId,
+    id::{DeviceKey, JournalEntryId},
     outcome::{Delivered, Outcome},
 };
 use switchboard_store::{CallCaller, CallVia, EndedCall};
 use uuid::Uuid;
 
-use super::Attempt;
+use super::{Attempt, milliseconds};
 use crate::{Gateway, metrics::InFlightCall};
 
 /// Where a synchronous call comes from.
@@ -82,11 +82,16 @@ impl<'a> OpenCall<'a> {
 
     /// Asynchronous and queued calls have no origin: they are stored themselves.
     fn end(&self, outcome: &'static str, delivered: Delivered, result: &[u8]) {
-        let Some(origin) = &self.attempt.origin else {
+        let origin = self.attempt.origin.as_ref();
+        let entry = origin.map(|origin| (origin, JournalEntryId::from_uuid(Uuid::now_v7())));
+        let id = entry.map(|(_, id)| id);
+        self.attempt
+            .record_end(self.gateway, (outcome, delivered), id);
+        let Some((origin, id)) = entry else {
             return;
         };
         let ended = EndedCall {
-            id: JournalEntryId::from_uuid(Uuid::now_v7()),
+            id,
             call: self.attempt.id,
             device: &self.attempt.device,
             service: &self.attempt.request.service,
@@ -100,6 +105,32 @@ impl<'a> OpenCall<'a> {
         };
         let keeps_params = self.gateway.bus.journals_params(ended.device.org);
         self.gateway.journal.record(&ended, keeps_params);
+    }
+}
+
+impl Attempt {
+    /// Shows the end of the call to those who watch the organisation.
+    pub(super) fn record_end(
+        &self,
+        gateway: &Gateway,
+        (outcome, delivered): (&'static str, Delivered),
+        journal_id: Option<JournalEntryId>,
+    ) {
+        let DeviceKey { org, device } = &self.device;
+        let via = self
+            .origin
+            .as_ref()
+            .map_or(CallVia::Rest, |origin| origin.via);
+        gateway.bus.record_live(*org, || LiveEvent::CallEnded {
+            device_id: device.clone(),
+            service: self.request.service.to_string(),
+            outcome,
+            delivered,
+            elapsed_ms: milliseconds(self.started.elapsed()),
+            call_id: Some(self.id),
+            journal_id,
+            via: via.as_str(),
+        });
     }
 }
 

@@ -69,7 +69,7 @@ pub(crate) struct AsyncCalls {
     /// The params of both, which stay in memory until the device has answered.
     params: Budget,
     sweep_interval: Duration,
-    pub(super) shutdown: Shutdown,
+    pub(crate) shutdown: Shutdown,
     limits: QueueLimits,
 }
 

@@ -9,6 +9,7 @@ use axum::{
 };
 use http::{Uri, uri::PathAndQuery};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use switchboard_bus::LiveEvent;
 use switchboard_protocol::{
     id::DeviceId,
     label::{DeviceLabel, MAX_LABELS},
@@ -159,6 +160,11 @@ pub(crate) async fn patch(
     };
     let notes = notes.map_err(|error| not_labelled(&error))?;
     tracing::info!(org.id = %key.org, device.id = %key.device, "device labelled");
+    gateway
+        .bus
+        .record_live(key.org, || LiveEvent::DeviceChanged {
+            device_id: key.device.clone(),
+        });
     Ok(axum::Json(notes.into()))
 }
 

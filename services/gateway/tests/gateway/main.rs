@@ -11,6 +11,7 @@ mod call_streams;
 mod calls;
 mod connections;
 mod devices;
+mod event_streams;
 mod forwarding;
 mod group_calls;
 mod idempotency;

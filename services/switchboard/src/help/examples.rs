@@ -1,7 +1,7 @@
 //! Examples of the commands that are not in the table of the API.
 
 /// Command and what follows `switchboard` in its examples.
-const EXAMPLES: [(&str, &[&str]); 31] = [
+const EXAMPLES: [(&str, &[&str]); 32] = [
     (
         "up",
         &[
@@ -32,6 +32,14 @@ const EXAMPLES: [(&str, &[&str]); 31] = [
             "devices label toy-1 room:kitchen",
             "devices label toy-1 +stage:live -stage:test",
             "devices label --note 'needs a new battery' toy-1",
+        ],
+    ),
+    (
+        "events",
+        &[
+            "events",
+            "events --types device.online,device.offline",
+            "events --device toy-1 -o jsonl",
         ],
     ),
     (

@@ -255,6 +255,40 @@ async fn group_calls_leave_slots_to_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn event_streams_leave_slots_to_others() {
+    let settings = [
+        ("SWITCHBOARD_EVENT_STREAMS", "64"),
+        // As with many API keys.
+        ("SWITCHBOARD_MCP_LISTENERS_PER_CALLER", "100000"),
+    ];
+    let target = Target::start(Service::Gateway, &settings).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Newcomer").await;
+    let attack = async {
+        let stream = async |org: &Org| {
+            let request = cluster.http.get(cluster.url("/v1/events"));
+            request.bearer_auth(&org.key).send().await.unwrap()
+        };
+        // The share of an organisation is a quarter.
+        let mut streams = Vec::new();
+        for _ in 0..16 {
+            let answer = stream(&cluster.org).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+            streams.push(answer);
+        }
+        let refused = stream(&cluster.org).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        streams.push(stream(&other).await);
+        let last = streams.last().map(reqwest::Response::status);
+        assert_eq!(last, Some(StatusCode::OK));
+        streams
+    };
+    target
+        .measure("event streams", Takes::Share("event_streams"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn large_params_leave_memory_to_others() {
     let target = Target::start(Service::Gateway, &[]).await;
     let cluster = &target.cluster;

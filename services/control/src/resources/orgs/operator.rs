@@ -152,6 +152,7 @@ pub(crate) async fn update(
         control.publish_quotas().await;
     }
     let changed = changed.ok_or_else(not_found)?;
+    control.setting_changed(org.into(), "org", org);
     Ok(JsonResponse::ok(&OrgSummary::from(changed)))
 }
 

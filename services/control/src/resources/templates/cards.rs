@@ -147,6 +147,7 @@ pub(crate) async fn import(
     let response = guard.commit(creation, created(template)).await?;
     tracing::info!(owner = %owner, template.id = %id, "template imported from a character card");
     control.prompts_changed(owner).await;
+    control.setting_changed(owner, "template", id);
     if placed.is_some() {
         control.resources_changed(owner, None).await;
     }

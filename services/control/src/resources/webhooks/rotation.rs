@@ -37,5 +37,6 @@ pub(crate) async fn rotate(
     let rotated = rotated.await?.ok_or_else(|| not_found(&id))?;
     let response = guard.commit(creation, created(&secret, rotated)).await?;
     tracing::info!(org.id = %caller.org, webhook.id = %webhook, "webhook secret rotated");
+    control.webhook_changed(caller.org, webhook);
     Ok(response)
 }

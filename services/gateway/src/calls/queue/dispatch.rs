@@ -174,6 +174,7 @@ async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
     match answer {
         Ok(answer) if !should_requeue(&answer) => {
             in_flight.complete(answer.outcome);
+            attempt.record_end(gateway, (answer.outcome.as_str(), answer.delivered), None);
             let end = completion::from_answer(answer);
             gateway
                 .result_stored(attempt.device.org, end.answer.len())

@@ -34,7 +34,7 @@ pub(in crate::mcp) struct Listeners {
 }
 
 /// One listener, until this is dropped.
-pub(in crate::mcp) struct ListenerGuard {
+pub(crate) struct ListenerGuard {
     listeners: Arc<Listeners>,
     caller: CallerId,
     slot: Arc<ListenerSlot>,
@@ -46,7 +46,7 @@ struct ListenerSlot {
 }
 
 /// Why a listener is refused.
-pub(in crate::mcp) enum ListenError {
+pub(crate) enum ListenError {
     /// The credential is no longer valid.
     Credential(Problem),
     TooMany {
@@ -96,7 +96,7 @@ impl Listeners {
 
 impl ListenerGuard {
     /// Completes when the credential is no longer valid.
-    pub(in crate::mcp) async fn revoked(&self) {
+    pub(crate) async fn revoked(&self) {
         self.slot.revoked.cancelled().await;
     }
 }
@@ -136,7 +136,7 @@ impl From<ListenError> for Problem {
 ///
 /// # Errors
 /// If the credential is no longer valid, or if the caller has reached its limit.
-pub(in crate::mcp) fn admit(
+pub(crate) fn admit(
     gateway: &Gateway,
     caller: &Caller,
     head: &Parts,
