@@ -376,6 +376,7 @@ mod tests {
             started: std::time::Instant::now(),
             cancel_key: None,
             origin: None,
+            registration: None,
         }
     }
 
