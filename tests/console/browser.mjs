@@ -84,7 +84,7 @@ export class Browser {
   async abandon(folder) {
     for (const context of this.browser?.contexts() ?? []) {
       for (const page of context.pages()) await page.screenshot({ path: join(folder, `failed-${this.failures++}.png`) }).catch(() => {});
-      await context.close();
+      await context.close().catch(() => {});
     }
   }
 

@@ -147,6 +147,7 @@ export const CHARACTERS = {
     await page.getByText('More', { exact: true }).click();
     const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Export as card (JSON)' }).click()]);
     assert.equal(download.suggestedFilename(), 'Bello.json');
+    await page.getByText('More', { exact: true }).click();
     await page.getByRole('button', { name: 'Delete' }).click();
     const dialog = page.getByRole('dialog');
     await dialog.getByRole('button', { name: 'Delete' }).click();
