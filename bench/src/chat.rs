@@ -1,5 +1,4 @@
-//! Latency from a language model's first output to the device: with separate services and Redis,
-//! and with all services in one `up` process. A fake provider produces the output.
+//! Latency from a model's first output, of a fake provider, to the device: with nodes, and in one `up`.
 
 use anyhow::Context as _;
 
@@ -16,7 +15,6 @@ use super::{
 
 /// Numbers of turns in flight, one row per subject.
 const IN_FLIGHT: [u32; 2] = [1, 16];
-/// Row names in the report.
 const SEPARATE_SERVICES: &str = "Switchboard, a model's word";
 const SINGLE_PROCESS: &str = "the same within `up`";
 

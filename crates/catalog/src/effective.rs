@@ -24,14 +24,12 @@ pub struct NpcSettings {
 pub struct Effective {
     /// The template's settings with the overrides applied.
     pub settings: TemplateSettings,
-    /// Names of overrides that the current template makes invalid, such as a voice's rate without a
-    /// voice. The template's member applies instead.
+    /// Names of overrides that the current template makes invalid. Its member applies instead.
     pub lapsed: Vec<String>,
 }
 
-/// Applies overrides to a template's settings, as a merge patch. If the result is invalid, each
-/// member is applied on its own, and those that would make it invalid lapse. Without a template,
-/// the overrides are the settings.
+/// Applies overrides to a template's settings, as a merge patch. If the result is invalid, each member is
+/// applied on its own, and those that would make it invalid lapse. Without a template they are the settings.
 #[must_use]
 pub fn apply_overrides(
     template: Option<&TemplateSettings>,

@@ -68,6 +68,8 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
     let expiry = json!({"minimum": 1, "maximum": MAX_QUEUE_TTL.as_secs() * 1_000});
     let result = json!({"examples": [{"success": true, "data": "2026-01-02 03:04:05"}]});
     let services = json!({"examples": [{"wave": {"description": "Waves", "parameters": {}}}]});
+    let an_object = json!({"examples": [{"type": "object"}]});
+    let annotations = json!({"examples": [{"readOnlyHint": false}]});
     vec![
         ("NewCall", "/timeout_ms", timeout.clone()),
         ("NewGroupCall", "/timeout_ms", timeout),
@@ -87,6 +89,12 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
             "/problem",
             json!({"examples": [{"type": "/problems/offline", "title": "Device offline", "status": 409}]}),
         ),
+        ("ServiceApproval", "/parameters", an_object.clone()),
+        ("ServiceApproval", "/output", an_object.clone()),
+        ("ServiceApproval", "/annotations", annotations.clone()),
+        ("Approved", "/parameters", an_object.clone()),
+        ("Approved", "/output", an_object),
+        ("Approved", "/annotations", annotations),
         ("NewCall", "/expires_in_ms", expiry),
         (
             "NewCall",

@@ -82,7 +82,7 @@ pub(crate) fn budget(streams: usize, budgets: &Budgets) -> Budget {
     get, path = "/v1/events", tag = "Events", operation_id = "streamEvents",
     params(
         EventsQuery,
-        ("Last-Event-ID" = Option<String>, Header, description = "The `id` of the last event that the client received"),
+        ("Last-Event-ID" = Option<String>, Header, max_length = 41, example = "1789000000000000-7", description = "The `id` of the last event that the client received"),
     ),
     responses((status = 200, body = String, content_type = "text/event-stream", description = "The stream of events")),
     security(("credential" = ["read"])),

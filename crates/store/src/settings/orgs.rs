@@ -37,6 +37,7 @@ pub struct OrgSettings {
 /// Whether models call only services that were approved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(example = "required")]
 pub enum ModelApproval {
     /// They call all.
     #[default]

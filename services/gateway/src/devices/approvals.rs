@@ -2,27 +2,29 @@
 //!
 //! Invariant: what is approved is what the caller names by its digest; it is approved only while the device declares it.
 
+mod view;
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
 };
 
 use axum::{extract::State, http::StatusCode};
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
 use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use switchboard_bus::CatalogEvent;
+use switchboard_bus::{CatalogEvent, LiveEvent};
 use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey},
     schema::{Digest, shown_members},
 };
 use switchboard_runtime::problem::{Json, Path, Problem, ProblemKind, internal};
-use switchboard_store::{Approval, MAX_APPROVALS, ModelApproval, StoreError};
-use utoipa::ToSchema;
+use switchboard_store::{Approval, MAX_APPROVALS, StoreError};
+
+pub(super) use view::ApprovalState;
+use view::{AppliesTo, Approvals, Approved, Definition, NewApproval, ServiceApproval, state};
 
 use super::{ServicesCache, device_unavailable, find};
 use crate::{
@@ -30,118 +32,6 @@ use crate::{
     admission::{RequireAdmin, RequireRead},
     store_unavailable,
 };
-
-/// The approvals of a device's services.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Approvals {
-    /// Whether models call only approved services.
-    #[schema(inline, example = "required")]
-    policy: ModelApproval,
-    /// The services that the device declares, in byte order of their names.
-    #[schema(max_items = 128)]
-    items: Vec<ServiceApproval>,
-}
-
-/// A service that the device declares, and what was approved of it.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ServiceApproval {
-    /// Name of the service.
-    #[schema(max_length = 128, example = "wave")]
-    service: String,
-    #[schema(inline)]
-    state: ApprovalState,
-    /// Digest of the service as it is: of its name and of the members below.
-    #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
-    #[serde(serialize_with = "text")]
-    digest: Digest,
-    /// What a model sees of it, and what its calls are checked against: `description`, `parameters`, `output` and
-    /// `annotations`, as far as the device declares them.
-    #[serde(flatten)]
-    #[schema(inline)]
-    definition: Definition,
-    /// What was approved last. Where it differs from the above, models do not call the service.
-    #[schema(required = false)]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    approved: Option<Approved>,
-}
-
-/// Whether models may call a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum ApprovalState {
-    /// It is approved as it is.
-    Approved,
-    /// It was never approved.
-    Unapproved,
-    /// Something else was approved under this name.
-    Changed,
-}
-
-/// What was approved.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Approved {
-    /// Its digest.
-    #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
-    #[serde(serialize_with = "text")]
-    digest: Digest,
-    #[serde(flatten)]
-    #[schema(inline)]
-    definition: Definition,
-    /// When (RFC 3339).
-    #[schema(example = "2026-01-02T03:04:05Z")]
-    at: DateTime<Utc>,
-    /// The API key, or the subject of the access token.
-    #[schema(max_length = 255, example = "key_0123456789abcdef0123456789abcdef")]
-    by: String,
-    #[schema(inline)]
-    applies_to: AppliesTo,
-}
-
-/// The members of a definition that an approval covers.
-#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
-struct Definition {
-    /// Description of the service.
-    #[schema(value_type = String, required = false, max_length = 4096, example = "Waves")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    description: Option<Box<RawValue>>,
-    /// JSON schema of its params.
-    #[schema(value_type = Object, required = false)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    parameters: Option<Box<RawValue>>,
-    /// JSON schema of its data.
-    #[schema(value_type = Value, required = false)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    output: Option<Box<RawValue>>,
-    /// Its annotations, which models do not see.
-    #[schema(value_type = Object, required = false)]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    annotations: Option<Box<RawValue>>,
-}
-
-/// The devices that an approval is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-enum AppliesTo {
-    /// This one.
-    Device,
-    /// All of the organisation that declare the same.
-    Organisation,
-}
-
-/// A service to approve.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NewApproval {
-    /// The digest of the service that was read before.
-    #[schema(pattern = "^[0-9a-f]{64}$")]
-    digest: String,
-    #[schema(inline)]
-    applies_to: AppliesTo,
-}
-
-fn text<S: serde::Serializer>(digest: &Digest, target: S) -> Result<S::Ok, S::Error> {
-    target.collect_str(digest)
-}
 
 /// A service that a device declares.
 struct Declared {
@@ -193,7 +83,7 @@ pub(crate) async fn list(
     put, path = "/v1/devices/{id}/services/{service}/approval", tag = "Devices", operation_id = "approveService",
     params(
         ("id" = DeviceId, Path, description = "ID of the device"),
-        ("service" = String, Path, description = "Name of the service"),
+        ("service" = String, Path, description = "Name of the service", min_length = 1, max_length = 128, example = "wave"),
     ),
     request_body(content = NewApproval),
     responses((status = 204, description = "The service is approved")),
@@ -238,7 +128,7 @@ pub(crate) async fn approve(
     delete, path = "/v1/devices/{id}/services/{service}/approval", tag = "Devices", operation_id = "revokeApproval",
     params(
         ("id" = DeviceId, Path, description = "ID of the device"),
-        ("service" = String, Path, description = "Name of the service"),
+        ("service" = String, Path, description = "Name of the service", min_length = 1, max_length = 128, example = "wave"),
     ),
     responses((status = 204, description = "The approval is revoked")),
     security(("credential" = ["admin"])),
@@ -352,14 +242,6 @@ async fn approvals(
         .collect())
 }
 
-fn state(approved: Option<&Approval>, declared: Digest) -> ApprovalState {
-    match approved {
-        Some(approved) if approved.digest == declared => ApprovalState::Approved,
-        Some(_) => ApprovalState::Changed,
-        None => ApprovalState::Unapproved,
-    }
-}
-
 fn definition(declared: &Value) -> Result<Definition, Problem> {
     let member = |name: &str| {
         let member = declared.get(name).map(to_raw_value).transpose();
@@ -398,6 +280,11 @@ async fn publish(gateway: &Gateway, key: &DeviceKey) {
     if let Err(error) = gateway.bus.publish_catalog_event(change).await {
         tracing::warn!(%error, "a change of approvals cannot be published; nodes read it within seconds");
     }
+    gateway
+        .bus
+        .record_live(key.org, || LiveEvent::DeviceChanged {
+            device_id: key.device.clone(),
+        });
 }
 
 fn unknown_service(device: &DeviceId, service: &str) -> Problem {
