@@ -117,6 +117,11 @@ fn constraints() -> Vec<(&'static str, &'static str, Value)> {
         ("Device", "/services", services),
         (
             "Device",
+            "/approvals",
+            json!({"examples": [{"wave": "approved"}]}),
+        ),
+        (
+            "Device",
             "/service_names/*",
             json!({"maxLength": MAX_SERVICE_BYTES}),
         ),

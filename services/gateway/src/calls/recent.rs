@@ -83,11 +83,11 @@ struct CallerView {
     kind: &'static str,
     /// The id of the API key, access token or NPC; absent for `assistant`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = "key_01a1fdc1e83670f68020c071fd533605")]
+    #[schema(value_type = String, required = false, max_length = 64, example = "key_01a1fdc1e83670f68020c071fd533605")]
     id: Option<String>,
     /// The name of the API key, or the subject of the access token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = "first key")]
+    #[schema(value_type = String, required = false, max_length = 255, example = "first key")]
     name: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct RecentCallView {
     /// The device that was called.
     device_id: DeviceId,
     /// The service that was called.
-    #[schema(example = "get_current_time")]
+    #[schema(max_length = 128, example = "get_current_time")]
     service: String,
     /// How it ended.
     #[schema(value_type = RecentOutcome)]
@@ -114,7 +114,7 @@ pub(crate) struct RecentCallView {
     #[schema(value_type = Delivered)]
     delivered: String,
     /// Time from the request to the outcome, in milliseconds.
-    #[schema(minimum = 0, example = 12.345)]
+    #[schema(minimum = 0, maximum = 301_000, example = 12.345)]
     elapsed_ms: f64,
     /// What it came through.
     #[schema(value_type = CallVia)]
@@ -128,19 +128,19 @@ pub(crate) struct RecentCallView {
     result_bytes: i32,
     /// The params, as JSON text, at most 4 KiB; only while `journal_params` of the organisation is true.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = "{}")]
+    #[schema(value_type = String, required = false, max_length = 4096, example = "{}")]
     params: Option<String>,
     /// Whether `params` is only their beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = false)]
+    #[schema(value_type = bool, required = false, example = false)]
     params_cut: Option<bool>,
     /// The device's result, as JSON text, at most 4 KiB; as `params`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = r#"{"success":true}"#)]
+    #[schema(value_type = String, required = false, max_length = 4096, example = r#"{"success":true}"#)]
     result: Option<String>,
     /// Whether `result` is only its beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(required = false, example = false)]
+    #[schema(value_type = bool, required = false, example = false)]
     result_cut: Option<bool>,
 }
 
