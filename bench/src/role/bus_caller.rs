@@ -89,6 +89,7 @@ impl Caller for BusCaller {
             params: self.params.clone(),
             timeout: RESPONSE_TIMEOUT,
             input: bytes::Bytes::new(),
+            registration: None,
             notifications: None,
             cancel_key: None,
         };

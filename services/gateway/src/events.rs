@@ -179,7 +179,7 @@ impl Filter {
     }
 
     fn permits(&self, entry: &LiveEntry) -> bool {
-        let is_wanted = |types: &Vec<&str>| types.iter().any(|name| *name == &*entry.name);
+        let is_wanted = |types: &Vec<&str>| types.contains(&&*entry.name);
         let is_wanted = self.types.as_ref().is_none_or(is_wanted);
         is_wanted
             && self

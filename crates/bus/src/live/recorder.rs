@@ -5,7 +5,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use switchboard_protocol::id::OrgId;
 use tokio::{
@@ -26,6 +26,8 @@ use crate::{
 /// Events of an organisation that wait to be written; further ones become a gap. With the interval,
 /// it bounds what one node writes of one organisation: about 1,000 in a second.
 const MAX_WAITING: usize = 256;
+/// Organisations whose events are written at the same time.
+const WRITES_AT_ONCE: usize = 16;
 const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a node records without being told that the organisation is watched: longer than the log
 /// exists, so that no event is missing in a log.
@@ -213,7 +215,8 @@ impl Node {
                 writes.push(self.write_recorded(*org, recording, events));
             }
         }
-        join_all(writes).await;
+        let writes = stream::iter(writes).buffer_unordered(WRITES_AT_ONCE);
+        writes.for_each(|()| std::future::ready(())).await;
     }
 
     async fn write_recorded(&self, org: OrgId, recording: &Recording, events: Vec<StoredEvent>) {

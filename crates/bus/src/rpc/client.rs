@@ -218,6 +218,14 @@ impl Node {
         }
     }
 
+    /// Ends a call for one registration to a node that cannot check it.
+    fn refuse_pinned(&self, token: u64) {
+        let detail = "the device's node runs an earlier release, which cannot check that the services are those \
+                      that were approved; nothing was sent";
+        let answer = Answer::ended(Outcome::Offline, detail);
+        self.pending.complete(token, CallEnd::Answered(answer));
+    }
+
     /// Passes the call to this node's own connections, or sends it to another node.
     fn send_call(
         &self,
@@ -270,10 +278,7 @@ impl Node {
             .flatten();
         if call.registration.is_some() {
             if presence.node.message_level() < PINNED_CALLS {
-                let detail = "the device's node runs an earlier release, which cannot check that the services are \
-                              those that were approved; nothing was sent";
-                let answer = Answer::ended(Outcome::Offline, detail);
-                self.pending.complete(token, CallEnd::Answered(answer));
+                self.refuse_pinned(token);
                 return Ok(());
             }
             // The clock was known a moment ago; without a deadline the message has no place for the digest.

@@ -102,12 +102,7 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             out.extend_from_slice(body);
             out.extend((!result_valid).then_some(INVALID_RESULT));
         }
-        Message::Notification { token, kind, data } => {
-            out.push(NOTIFICATION);
-            out.extend_from_slice(&token.to_le_bytes());
-            out.push(*kind as u8);
-            out.extend_from_slice(data);
-        }
+        Message::Notification { token, kind, data } => put_notification(out, *token, *kind, data),
         Message::NotConnected { token } => {
             out.push(NOT_CONNECTED);
             out.extend_from_slice(&token.to_le_bytes());
@@ -159,6 +154,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
     if let Some(prefix) = out.get_mut(start..start + 4) {
         prefix.copy_from_slice(&length.to_le_bytes());
     }
+}
+
+fn put_notification(out: &mut Vec<u8>, token: u64, kind: NotificationKind, data: &[u8]) {
+    out.push(NOTIFICATION);
+    out.extend_from_slice(&token.to_le_bytes());
+    out.push(kind as u8);
+    out.extend_from_slice(data);
 }
 
 fn put_call(out: &mut Vec<u8>, call: &CallMessage) {

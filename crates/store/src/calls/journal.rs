@@ -114,6 +114,10 @@ pub(super) struct JournaledCall {
 }
 
 /// A part of a batch.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are calls: a box would cost each an allocation"
+)]
 enum Item {
     Call(JournaledCall),
     LeftOut(OrgId, DateTime<Utc>, i64),
