@@ -6,16 +6,18 @@ use switchboard_identity::ApiKeySecret;
 use switchboard_protocol::token::Scope;
 use switchboard_test_support::eventually::eventually;
 
-use crate::test_gateway::{TEST_TIMEOUT, TestGateway, send};
+use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send};
 
 /// The body of a request to an operation.
-fn body_of(id: &str) -> Option<Value> {
+fn body_of(id: &str, approval: &Value) -> Option<Value> {
     match id {
         "callDevice" => Some(json!({"service": "echo", "params": {}})),
         "callGroup" => Some(json!({"service": "echo", "label": "all"})),
         "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
-        "listRecentCalls" | "listDevices" | "listLabels" | "countDevices" | "getDevice"
-        | "listCalls" | "getCall" | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
+        "approveService" => Some(approval.clone()),
+        "listApprovals" | "revokeApproval" | "listRecentCalls" | "listDevices" | "listLabels"
+        | "countDevices" | "getDevice" | "listCalls" | "getCall" | "cancelCall"
+        | "disconnectDevice" | "forgetDevice" => None,
         other => unreachable!(
             "{other} has no case: every operation must show that it keeps what holds for all"
         ),
@@ -29,6 +31,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
     gateway.connect("toy-1").await;
     gateway.store_device("past").await;
     gateway.label("toy-1", &["all"]).await;
+    let approval = approve_echo(&gateway).await;
     let document = switchboard_gateway::document();
     let mut seen = 0;
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {
@@ -37,10 +40,10 @@ async fn operation_is_limited_to_its_org_and_scope() {
             let id = operation["operationId"].as_str().unwrap();
             // Its response does not end.
             if id == "streamEvents" {
-                check_stream(&gateway, &path).await;
+                check_stream(&gateway, path).await;
                 continue;
             }
-            let body = body_of(id);
+            let body = body_of(id, &approval);
             let scope = operation["security"][0]["credential"][0].as_str().unwrap();
             let method: Method = method.to_uppercase().parse().unwrap();
             let thing = match id {
@@ -53,7 +56,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                 "forgetDevice" => "past".to_owned(),
                 _ => "toy-1".to_owned(),
             };
-            let path = path.replace("{id}", &thing);
+            let path = path.replace("{id}", &thing).replace("{service}", "echo");
             let ask = async |key: Option<&ApiKeySecret>| {
                 let request = match key {
                     Some(key) => gateway.request_as(key, method.clone(), &path),
@@ -77,27 +80,44 @@ async fn operation_is_limited_to_its_org_and_scope() {
             assert_eq!(ask(None).await.status, 401, "{id}");
             assert_eq!(ask(Some(&wrong)).await.status, 403, "{id}");
             let others = ask(Some(&foreign)).await;
-            match path.rsplit('/').next() {
-                Some(list @ ("devices" | "calls")) if id.starts_with("list") => {
-                    assert_eq!(others.json[list], json!([]), "{id}");
-                }
-                Some("group-calls") => assert_eq!(others.json["devices"], 0, "{id}"),
-                Some("labels") => assert_eq!(others.json["items"], json!([]), "{id}"),
-                Some("recent") => {
-                    let nothing = json!({"items": [], "next_cursor": null, "left_out": 0});
-                    assert_eq!(others.json, nothing, "{id}");
-                }
-                Some("counts") => {
-                    let nothing = json!({"online": 0, "known": 0});
-                    assert_eq!(others.json, nothing, "{id}");
-                }
-                _ => assert_eq!(others.status, 404, "{id}"),
-            }
+            assert_nothing_of_others(id, &path, &others);
             let done = ask(Some(&right)).await.status;
             assert!((200..300).contains(&done), "{id}: {done}");
         }
     }
     assert!(seen >= 12, "{seen}");
+}
+
+/// Approves a service of the connected device; returns the body of the request.
+async fn approve_echo(gateway: &TestGateway) -> Value {
+    let key = gateway.add_key(&[Scope::Read, Scope::Admin]).await;
+    let ask = |method: Method, path: &str| gateway.request_as(&key, method, path);
+    let list = send(ask(Method::GET, "/v1/devices/toy-1/approvals")).await;
+    let items = list.json["items"].as_array().unwrap();
+    let echo = items.iter().find(|item| item["service"] == "echo").unwrap();
+    let body = json!({"digest": echo["digest"], "applies_to": "device"});
+    let place = "/v1/devices/toy-1/services/echo/approval";
+    let approved = send(ask(Method::PUT, place).json(&body)).await;
+    assert_eq!(approved.status, 204, "{}", approved.text);
+    body
+}
+
+/// What an operation answers an organisation that has nothing.
+fn assert_nothing_of_others(id: &str, path: &str, others: &Response) {
+    let json = &others.json;
+    match path.rsplit('/').next() {
+        Some(list @ ("devices" | "calls")) if id.starts_with("list") => {
+            assert_eq!(json[list], json!([]), "{id}");
+        }
+        Some("group-calls") => assert_eq!(json["devices"], 0, "{id}"),
+        Some("labels") => assert_eq!(json["items"], json!([]), "{id}"),
+        Some("recent") => {
+            let nothing = json!({"items": [], "next_cursor": null, "left_out": 0});
+            assert_eq!(*json, nothing, "{id}");
+        }
+        Some("counts") => assert_eq!(*json, json!({"online": 0, "known": 0}), "{id}"),
+        _ => assert_eq!(others.status, 404, "{id}"),
+    }
 }
 
 /// That the events of one organisation are not those of another: `event_streams`.

@@ -39,10 +39,8 @@ async fn want_params(gateway: &TestGateway, wants: bool) {
     let written = gateway
         .store
         .replace_org(gateway.org, org.version, &settings);
-    let OrgWrite::Written(written) = written.await.unwrap() else {
-        panic!("the organisation is not written");
-    };
-    assert_eq!(written.version, org.version + 1);
+    let written = written.await.unwrap();
+    assert!(matches!(written, OrgWrite::Written(_)), "{written:?}");
     let quotas = QuotaLimits {
         journal_params: gateway.store.orgs_with_journal_params().await.unwrap(),
         ..QuotaLimits::default()
