@@ -5,12 +5,24 @@ mod examples;
 use clap::{Arg, Command};
 
 /// The commands in groups, as `switchboard --help` shows them.
-const GROUPS: [(&str, &[&str]); 3] = [
+const GROUPS: [(&str, &[&str]); 2] = [
     (
         "Run and use",
         &[
-            "up", "device", "call", "talk", "events", "status", "whoami", "doctor", "login",
+            "up",
+            "device",
+            "call",
+            "talk",
+            "events",
+            "status",
+            "whoami",
+            "doctor",
+            "login",
             "contexts",
+            "stdio",
+            "convert",
+            "completions",
+            "man",
         ],
     ),
     (
@@ -38,7 +50,6 @@ const GROUPS: [(&str, &[&str]); 3] = [
             "audit",
         ],
     ),
-    ("Tools", &["stdio", "convert", "completions", "man"]),
 ];
 /// Commands that run one service.
 const SERVICES: [&str; 5] = ["edge", "gateway", "chat", "control", "migrate"];
@@ -100,6 +111,7 @@ const HEADINGS: [(&str, &[&str]); 16] = [
         &[
             "call-",
             "event-",
+            "group-",
             "params-",
             "kept-calls",
             "queue",

@@ -228,9 +228,17 @@ mod tests {
     use crate::cli;
 
     /// The operations of the API that commands with code of their own use.
-    const OTHERS: [(&str, &str); 16] = [
+    const OTHERS: [(&str, &str); 18] = [
         ("calls group", "POST /v1/group-calls"),
         ("devices label", "PATCH /v1/devices/{id}"),
+        (
+            "devices approve",
+            "PUT /v1/devices/{id}/services/{service}/approval",
+        ),
+        (
+            "devices unapprove",
+            "DELETE /v1/devices/{id}/services/{service}/approval",
+        ),
         ("call", "POST /v1/devices/{id}/calls"),
         ("calls show", "GET /v1/calls/{id}"),
         ("events", "GET /v1/events"),

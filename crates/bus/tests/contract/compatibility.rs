@@ -112,7 +112,7 @@ fn mask(text: &str) -> String {
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         let (first, second) = word.split_once('-').unwrap_or((word, ""));
         masked.push_str(match word.len() {
-            32 if masked.ends_with("~1.") => "<node>",
+            32 if masked.ends_with("~2.") => "<node>",
             36 if Uuid::parse_str(word).is_ok() => "<uuid>",
             10 if is_number(word) => "<s>",
             13 if is_number(word) => "<ms>",

@@ -196,7 +196,7 @@ fn untraced_call_has_no_trace_bytes() {
         encode(&mut out, message);
         out
     }
-    let [.., plain, traced] = calls();
+    let [_, _, plain, traced, ..] = calls();
     let (plain, traced) = (bytes(&plain), bytes(&traced));
     assert_eq!((plain[4], traced[4]), (CALL, TRACED_CALL));
     assert_eq!(traced.len(), plain.len() + 26 + "vendor=state".len());

@@ -61,7 +61,6 @@ pub(crate) static DEVICES: Resource = Resource {
                 "--watch",
                 "--online --prefix toy- --service wave",
                 "--label room:kitchen --label stage:test",
-                "--limit 20 -o json",
             ]),
         Operation::show(
             &["GET /v1/devices/counts"],
