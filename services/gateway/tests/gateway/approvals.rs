@@ -210,6 +210,8 @@ async fn without_the_policy_nothing_needs_an_approval() {
 async fn unreadable_approvals_permit_nothing() {
     let (gateway, _) = approving().await;
     gateway.connect_with("toy-1", SERVICES).await;
+    // The gateway knows the key from here on.
+    assert_eq!(gateway.get("/v1/devices").await.status, 200);
     gateway.database.set_unavailable(true).await.unwrap();
     let refused = call(&gateway, DEVICE, "echo").await;
     assert_eq!(refused["error"]["code"], -32603, "{refused}");

@@ -172,14 +172,14 @@ async fn restricted_key_sees_what_it_reaches() {
     gateway
         .connect_with("toy-1", r#"{"echo":{},"fail":{}}"#)
         .await;
+    let device = json!({"device_id": "toy-1"});
+    stream.expect("device.online", device.clone()).await;
+    stream.expect("device.registered", device).await;
     for (device, service) in [("lamp-1", "echo"), ("toy-1", "fail"), ("toy-1", "echo")] {
         gateway
             .call(device, &json!({"service": service}).to_string())
             .await;
     }
-    let device = json!({"device_id": "toy-1"});
-    stream.expect("device.online", device.clone()).await;
-    stream.expect("device.registered", device).await;
     let ended = json!({"device_id": "toy-1", "service": "echo"});
     stream.expect("call.ended", ended).await;
     let outside = gateway.request_as(&key, Method::GET, "/v1/events?device=lamp-1");

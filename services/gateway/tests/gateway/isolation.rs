@@ -28,7 +28,9 @@ fn body_of(id: &str, approval: &Value) -> Option<Value> {
 async fn operation_is_limited_to_its_org_and_scope() {
     let gateway = TestGateway::start().await;
     let foreign = gateway.foreign_key().await;
-    gateway.connect("toy-1").await;
+    for device in ["toy-1", "toy-2"] {
+        gateway.connect(device).await;
+    }
     gateway.store_device("past").await;
     gateway.label("toy-1", &["all"]).await;
     let approval = approve_echo(&gateway).await;
@@ -54,6 +56,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                     accepted.json["call_id"].as_str().unwrap().to_owned()
                 }
                 "forgetDevice" => "past".to_owned(),
+                "disconnectDevice" => "toy-2".to_owned(),
                 _ => "toy-1".to_owned(),
             };
             let path = path.replace("{id}", &thing).replace("{service}", "echo");

@@ -91,27 +91,31 @@ impl TestGateway {
     }
 
     pub(crate) async fn start() -> Self {
-        let hub = LocalHub::default();
-        let bus = BusConfig::local(&hub, "gateway").watching_catalog();
-        Self::with_bus(&hub, bus).await
+        Self::with_flags(&[]).await
     }
 
     pub(crate) async fn with_flags(flags: &[&str]) -> Self {
-        let hub = LocalHub::default();
-        let bus = BusConfig::local(&hub, "gateway").watching_catalog();
-        Self::build(&hub, bus, flags, Forwarding::default()).await
+        Self::on_local_bus(flags, Forwarding::default()).await
     }
 
     /// A gateway that forwards requests.
     pub(crate) async fn with_forwarding(flags: &[&str], forwarding: Forwarding) -> Self {
-        let hub = LocalHub::default();
-        let bus = BusConfig::local(&hub, "gateway").watching_catalog();
-        Self::build(&hub, bus, flags, forwarding).await
+        Self::on_local_bus(flags, forwarding).await
     }
 
     /// A gateway on a bus of its own, and an edge node on the local hub.
     pub(crate) async fn with_bus(hub: &LocalHub, config: BusConfig) -> Self {
         Self::build(hub, config, &[], Forwarding::default()).await
+    }
+
+    /// A gateway and an edge node on one bus; the gateway knows what the edge node publishes.
+    async fn on_local_bus(flags: &[&str], forwarding: Forwarding) -> Self {
+        let hub = LocalHub::default();
+        let config = BusConfig::local(&hub, "gateway").watching_catalog();
+        let gateway = Self::build(&hub, config, flags, forwarding).await;
+        let is_known = || gateway.bus.requires_approvals(gateway.org).is_some();
+        eventually_true("what is published is known", is_known).await;
+        gateway
     }
 
     async fn build(
@@ -159,8 +163,6 @@ impl TestGateway {
         let router = router.fallback(problem::not_found);
         shutdown.spawn(http::serve(listener, router, limits, shutdown.clone()));
         let org = OrgId::from_uuid(Uuid::now_v7());
-        let is_known = || bus.requires_approvals(org).is_some();
-        eventually_true("what is published is known", is_known).await;
         let key = ApiKeySecret::generate();
         let first = api_key(&key, &[Scope::Call, Scope::Read]);
         database
