@@ -5,31 +5,18 @@ mod examples;
 use clap::{Arg, Command};
 
 /// The commands in groups, as `switchboard --help` shows them.
-const GROUPS: [(&str, &[&str]); 2] = [
+const GROUPS: [(&str, &[&str]); 3] = [
     (
         "Run and use",
         &[
-            "up",
-            "device",
-            "call",
-            "talk",
-            "events",
-            "status",
-            "whoami",
-            "doctor",
-            "login",
+            "up", "device", "call", "talk", "events", "status", "whoami", "doctor", "login",
             "contexts",
-            "stdio",
-            "convert",
-            "completions",
-            "man",
         ],
     ),
     (
         "The API",
         &[
             "devices",
-            "labels",
             "calls",
             "npcs",
             "templates",
@@ -50,6 +37,7 @@ const GROUPS: [(&str, &[&str]); 2] = [
             "audit",
         ],
     ),
+    ("Tools", &["stdio", "convert", "completions", "man"]),
 ];
 /// Commands that run one service.
 const SERVICES: [&str; 5] = ["edge", "gateway", "chat", "control", "migrate"];

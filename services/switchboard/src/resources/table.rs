@@ -7,14 +7,13 @@ mod devices;
 pub(crate) use self::{
     administration::{AUDIT, DELIVERIES, KEYS, NODES, ORG, ORGS, TOKENS, USAGE, WEBHOOKS, WHOAMI},
     characters::{MEMORIES, NPCS, PICTURES, SKILLS, TEMPLATES, VOICES},
-    devices::{CALLS, DEVICES, LABELS, RECORDINGS},
+    devices::{CALLS, DEVICES, RECORDINGS},
 };
 use super::Resource;
 
 /// All resources, in the order of the help.
-pub(crate) static ALL: [&Resource; 20] = [
+pub(crate) static ALL: [&Resource; 19] = [
     &DEVICES,
-    &LABELS,
     &CALLS,
     &NPCS,
     &TEMPLATES,

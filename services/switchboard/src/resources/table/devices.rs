@@ -98,26 +98,24 @@ pub(crate) static DEVICES: Resource = Resource {
         )
         .named("approvals")
         .examples(&["ID", "ID --context production"]),
+        Operation::list(&["GET /v1/labels"], "Lists the labels that devices have")
+            .named("labels")
+            .of_elements(&LABELS)
+            .examples(&["", "-o json"]),
     ],
     custom: Some(Custom::of::<devices::Action>()),
     ..Resource::NONE
 };
 
-pub(crate) static LABELS: Resource = Resource {
-    name: "labels",
+/// The labels that devices have.
+static LABELS: Resource = Resource {
+    name: "devices",
     noun: "a label",
-    about: "Lists the labels of devices",
-    path: "/v1/labels",
     member: "items",
     id: "label",
     columns: &[
         Column::new("LABEL", "label"),
         Column::new("DEVICES", "devices"),
-    ],
-    operations: &[
-        Operation::list(&["GET /v1/labels"], "Lists the labels that devices have")
-            .named("")
-            .examples(&["", "-o json"]),
     ],
     ..Resource::NONE
 };
@@ -134,7 +132,7 @@ pub(super) const ORDER: Param = Param::of(
 pub(crate) static CALLS: Resource = Resource {
     name: "calls",
     noun: "a call",
-    about: "Shows the latest calls; manages calls that were made with `call --async` or `--queued`",
+    about: "Shows the latest calls; manages those made with `call --async` or `--queued`",
     path: "/v1/calls",
     member: "calls",
     id: "call_id",
