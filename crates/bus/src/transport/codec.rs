@@ -353,6 +353,10 @@ struct CallHead {
 fn decode_head(body: &mut Bytes) -> Result<CallHead, Malformed> {
     let deadline_ms = number(body)?;
     let flags = body.try_get_u8().map_err(|_| Malformed)?;
+    // What an unknown one announces would be read as something else.
+    if flags & !(WITH_TRACE | WITH_REGISTRATION) != 0 {
+        return Err(Malformed);
+    }
     let trace = match flags & WITH_TRACE {
         0 => None,
         _ => Some(trace(body)?),

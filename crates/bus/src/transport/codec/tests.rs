@@ -190,6 +190,21 @@ fn messages_that_are_not_decoded_are_skipped() {
 }
 
 #[test]
+fn call_with_an_unknown_flag_is_malformed() {
+    let [timed, ..] = calls();
+    for flag in [WITH_REGISTRATION << 1, 0x80] {
+        let mut bytes = batch(&[]);
+        // The flags follow the length, the kind and the deadline.
+        let flags = bytes.len() + size_of::<u32>() + 1 + size_of::<u64>();
+        encode(&mut bytes, &timed);
+        assert_eq!(bytes[flags], 0);
+        bytes[flags] = flag;
+        let decoded: Vec<_> = decode_batch(bytes.into()).unwrap().collect();
+        assert_eq!(decoded, [Err(DecodeError::Malformed(Malformed))], "{flag}");
+    }
+}
+
+#[test]
 fn untraced_call_has_no_trace_bytes() {
     fn bytes(message: &Message) -> Vec<u8> {
         let mut out = Vec::new();
