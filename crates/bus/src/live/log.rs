@@ -14,6 +14,8 @@ pub(crate) const LOG_TTL: Duration = Duration::from_secs(60);
 /// The newest entries that a log has, and about 100 more. Protects Redis: an entry takes less than
 /// 1 KiB, most of them 200 bytes.
 pub(crate) const MAX_LOG_ENTRIES: usize = 1000;
+/// The greatest number in a position that Redis can be asked about, and more than there are entries.
+const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// The name of an entry before which others are missing.
 const GAP: &str = "gap";
 
@@ -61,7 +63,10 @@ impl FromStr for LivePosition {
 
     fn from_str(text: &str) -> Result<Self, InvalidPosition> {
         let (log, number) = text.split_once('-').ok_or(InvalidPosition)?;
-        let parse = |text: &str| text.parse().map_err(|_| InvalidPosition);
+        let parse = |text: &str| {
+            let number = text.parse().ok().filter(|number| *number <= MAX_NUMBER);
+            number.ok_or(InvalidPosition)
+        };
         Ok(Self {
             log: parse(log)?,
             number: parse(number)?,
@@ -215,6 +220,8 @@ mod tests {
             "5-2-1",
             "a-b",
             "99999999999999999999-1",
+            "18446744073709551615-18446744073709551615",
+            "5-9223372036854775808",
         ] {
             assert_eq!(
                 wrong.parse::<LivePosition>(),
