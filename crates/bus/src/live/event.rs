@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use serde::{Serialize, de::IgnoredAny};
+use serde::{Serialize, Serializer, de::IgnoredAny};
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, JournalEntryId},
     outcome::Delivered,
@@ -10,6 +10,9 @@ use switchboard_protocol::{
 
 use super::log::StoredEvent;
 use crate::{events::DisconnectReason, node::Epoch};
+
+/// The bytes of the longest name under which a device registers a service.
+const MAX_NAME_BYTES: usize = 128;
 
 /// What happened in an organisation. Its members are those of the event that a client receives.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,7 +50,8 @@ pub enum LiveEvent {
     CallEnded {
         /// The device that was called.
         device_id: DeviceId,
-        /// The service.
+        /// The service, as the caller wrote it.
+        #[serde(serialize_with = "serialize_name")]
         service: String,
         /// How the call ended.
         outcome: &'static str,
@@ -154,5 +158,56 @@ impl LiveEvent {
             at_ms,
             data: serde_json::to_string(self).ok()?.into(),
         })
+    }
+}
+
+/// The name of a service in at most as many bytes as a registered one has in JSON: of a longer one, which
+/// no device registers, the beginning, and without control characters.
+fn serialize_name<S: Serializer>(name: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    const CUT: &str = "…";
+    let name = name.replace(char::is_control, "?");
+    if name.len() <= MAX_NAME_BYTES {
+        return serializer.serialize_str(&name);
+    }
+    let end = name.floor_char_boundary(MAX_NAME_BYTES - CUT.len());
+    let beginning = name.get(..end).unwrap_or_default();
+    serializer.collect_str(&format_args!("{beginning}{CUT}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::live::log::{LiveEntry, LivePosition, MAX_ENTRY_BYTES};
+
+    fn ended(service: &str) -> LiveEvent {
+        LiveEvent::CallEnded {
+            device_id: "x".repeat(64).parse().unwrap(),
+            service: service.to_owned(),
+            outcome: "unknown_service",
+            delivered: Delivered::Unknown,
+            elapsed_ms: 123_456.789_012_345_6,
+            call_id: Some(CallId::from_uuid(Uuid::max())),
+            journal_id: Some(JournalEntryId::from_uuid(Uuid::max())),
+            via: "rest",
+        }
+    }
+
+    #[test]
+    fn names_of_services_are_limited_and_entries_with_them() {
+        fn check(service: &str, expected: &str) {
+            let stored = ended(service).stored(u64::MAX).unwrap();
+            let position = LivePosition::UNKNOWN;
+            let entry = LiveEntry::from((position, stored));
+            assert_eq!(entry.service.as_deref(), Some(expected));
+            let texts = entry.name.len() + entry.data.len() + expected.len();
+            assert!(size_of::<LiveEntry>() + texts < MAX_ENTRY_BYTES);
+        }
+        check("wave", "wave");
+        check("wa\0ve\n", "wa?ve?");
+        check(&"\"".repeat(128), &"\"".repeat(128));
+        check(&"x".repeat(129), &format!("{}…", "x".repeat(125)));
+        check(&"好".repeat(43), &format!("{}…", "好".repeat(41)));
     }
 }

@@ -21,7 +21,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::log::{KeptLog, LiveEntry, LivePosition, LogPage, Skipped};
+use super::log::{KeptLog, LiveEntry, LivePosition, LogPage, MAX_ENTRY_BYTES, Skipped};
 use crate::{
     background::spawn_task,
     bus::{Bus, Node},
@@ -36,9 +36,9 @@ const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// Entries that the reader of an organisation reads at once.
 const READ_ENTRIES: usize = 256;
 /// Entries that wait for the slowest watch of an organisation, which all of them share. Protects memory.
-const MAX_WAITING: usize = 256;
+const MAX_WAITING: usize = 64;
 /// Entries that one watch reads at once when it is behind. Protects memory.
-const PAGE_ENTRIES: usize = 64;
+const PAGE_ENTRIES: usize = 32;
 
 /// The readers of this node.
 pub(crate) struct LiveFeeds {
@@ -107,8 +107,9 @@ impl LiveFeeds {
 }
 
 impl Bus {
-    /// The most that the entries take in memory which a watch reads ahead.
-    pub const LIVE_WATCH_BYTES: usize = PAGE_ENTRIES * 512;
+    /// The most that the entries take in memory which wait for a watch that is the only one of its
+    /// organisation.
+    pub const LIVE_WATCH_BYTES: usize = (PAGE_ENTRIES + MAX_WAITING) * MAX_ENTRY_BYTES;
 
     /// Watches what happens in an organisation from now on, or after a position that was seen before.
     /// From now on means: what happened before can be read from where it is stored.

@@ -11,9 +11,11 @@ use crate::backend::BackendFuture;
 
 /// How long a log exists after it was last kept: for as long a client may resume where it left.
 pub(crate) const LOG_TTL: Duration = Duration::from_secs(60);
-/// The newest entries that a log has, and about 100 more. Protects Redis: an entry takes less than
-/// 1 KiB, most of them 200 bytes.
+/// The newest entries that a log has, and about 100 more. Protects Redis.
 pub(crate) const MAX_LOG_ENTRIES: usize = 1000;
+/// The most that an entry takes, in Redis or in memory; most of them take 200 bytes. The longest text in
+/// it is the name of a service, which [`LiveEvent`](super::LiveEvent) limits.
+pub(super) const MAX_ENTRY_BYTES: usize = 1024;
 /// The greatest number in a position that Redis can be asked about, and more than there are entries.
 const MAX_NUMBER: u64 = i64::MAX.unsigned_abs();
 /// The name of an entry before which others are missing.

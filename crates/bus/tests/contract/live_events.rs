@@ -135,7 +135,7 @@ async fn slow_watch_learns_of_a_gap_and_holds_up_nobody() {
                 .for_each(|number| gateway.record_live(org(), setting(number)));
             let expected: Vec<_> = numbers.map(setting_name).collect();
             assert_eq!(next_names(&mut watch, BATCH).await, expected);
-            // Half of what is shared: it reads the log from where it left.
+            // More than is shared: it reads the log from where it left.
             if batch == 1 {
                 assert_eq!(
                     next_names(&mut slow, BATCH + 1).await[BATCH],
