@@ -3,10 +3,16 @@
 //!
 //! Invariant: a slow watch holds up nobody, and what waits for it is bounded: it reads the log itself
 //! where it left, and learns of a gap if the log has been trimmed there.
+//! After a failure the log may be one that lacks its last entries, and has given their numbers to
+//! others: that is a gap as well.
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Weak},
+    mem,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -51,6 +57,8 @@ struct Feed {
     entries: broadcast::Sender<Item>,
     /// Whether the log exists and the nodes were told that it is watched.
     started: OnceCell<()>,
+    /// How often entries may have been lost with a server.
+    losses: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -58,6 +66,12 @@ enum Item {
     Entry(Arc<LiveEntry>),
     /// The reader has missed some.
     Missed,
+    /// Some may have been lost with a server.
+    Lost {
+        /// The [`Feed::losses`] with this one.
+        losses: u64,
+        end: LivePosition,
+    },
 }
 
 /// What a watch sees.
@@ -79,6 +93,10 @@ pub struct LiveWatch {
     position: LivePosition,
     /// Later entries are to be read from the log before those that are shared.
     is_behind: bool,
+    /// The [`Feed::losses`] that the watch knows.
+    losses: u64,
+    /// The next entries of the log may not be those that follow the position.
+    may_have_lost: bool,
     page: VecDeque<Arc<LiveEntry>>,
     has_missed: bool,
 }
@@ -100,6 +118,7 @@ impl LiveFeeds {
         let feed = Arc::new(Feed {
             entries: broadcast::Sender::new(MAX_WAITING),
             started: OnceCell::new(),
+            losses: AtomicU64::new(0),
         });
         feeds.insert(org, Arc::downgrade(&feed));
         feed
@@ -124,6 +143,7 @@ impl Bus {
         let node = &self.0;
         let feed = node.live_feeds.feed(org);
         let shared = feed.entries.subscribe();
+        let losses = feed.losses.load(Ordering::Acquire);
         let start = || node.start_feed(org, &feed);
         feed.started.get_or_try_init(start).await?;
         let end = node.backend.keep_log(org).await?.end;
@@ -134,6 +154,8 @@ impl Bus {
             shared,
             position: after.unwrap_or(end),
             is_behind: after.is_some(),
+            losses,
+            may_have_lost: false,
             page: VecDeque::new(),
             has_missed: false,
         };
@@ -176,6 +198,12 @@ impl LiveWatch {
                     return self.seen(entry);
                 }
                 Ok(Item::Entry(_)) => {}
+                Ok(Item::Lost { losses, end }) if losses > self.losses => {
+                    self.losses = losses;
+                    self.position = end;
+                    return Seen::Gap(end);
+                }
+                Ok(Item::Lost { .. }) => {}
                 Ok(Item::Missed) | Err(RecvError::Lagged(_)) => self.is_behind = true,
                 Err(RecvError::Closed) => std::future::pending().await,
             }
@@ -194,7 +222,11 @@ impl LiveWatch {
     async fn catch_up(&mut self) -> Result<Option<Seen>, BusError> {
         // Before the log is read, or what is written in between would be missed.
         self.shared = self.feed.entries.subscribe();
-        match self.read().await? {
+        let losses = self.feed.losses.load(Ordering::Acquire);
+        self.may_have_lost |= mem::replace(&mut self.losses, losses) != losses;
+        let read = self.read().await;
+        self.may_have_lost = read.is_err();
+        match read? {
             Ok(entries) => {
                 self.is_behind = entries.len() == PAGE_ENTRIES;
                 self.page = entries.into_iter().map(Arc::new).collect();
@@ -214,7 +246,11 @@ impl LiveWatch {
         let page = backend
             .read_log(self.org, self.position, PAGE_ENTRIES)
             .await?;
-        match page.after(self.position) {
+        let next = match self.may_have_lost {
+            true => Err(Skipped(page.end)),
+            false => page.after(self.position),
+        };
+        match next {
             Ok(entries) => Ok(Ok(entries)),
             Err(Skipped(Some(end))) => Ok(Err(end)),
             Err(Skipped(None)) => Ok(Err(self.node.keep_log(self.org).await?.end)),
@@ -248,6 +284,8 @@ impl Node {
     /// Reads the log of an organisation until nobody watches it here.
     async fn read_feed(&self, org: OrgId, feed: &Weak<Feed>, mut position: LivePosition) {
         let mut kept_at = Instant::now();
+        let mut connection = self.backend.status().generation;
+        let mut may_have_lost = false;
         loop {
             sleep(READ_INTERVAL).await;
             let Some(feed) = feed.upgrade() else {
@@ -256,13 +294,41 @@ impl Node {
             if kept_at.elapsed() >= KEEP_INTERVAL && self.keep_log(org).await.is_ok() {
                 kept_at = Instant::now();
             }
-            while let Ok(page) = self.backend.read_log(org, position, READ_ENTRIES).await {
-                match self.share(&feed, org, page, position).await {
-                    Some(end) => position = end,
-                    None => break,
-                }
+            loop {
+                let current = self.backend.status().generation;
+                may_have_lost |= mem::replace(&mut connection, current) != current;
+                let Ok(page) = self.backend.read_log(org, position, READ_ENTRIES).await else {
+                    may_have_lost = true;
+                    break;
+                };
+                let shared = match may_have_lost {
+                    true => self.share_loss(&feed, org, page.end).await,
+                    false => self.share(&feed, org, page, position).await,
+                };
+                let Some(end) = shared else {
+                    break;
+                };
+                (position, may_have_lost) = (end, false);
             }
         }
+    }
+
+    /// Tells the watches that entries may have been lost. Returns where to continue at once.
+    async fn share_loss(
+        &self,
+        feed: &Feed,
+        org: OrgId,
+        end: Option<LivePosition>,
+    ) -> Option<LivePosition> {
+        let end = match end {
+            Some(end) => end,
+            None => self.keep_log(org).await.ok()?.end,
+        };
+        // First: a watch that does not receive the item compares the numbers.
+        let losses = feed.losses.fetch_add(1, Ordering::AcqRel).saturating_add(1);
+        // There may be no watch at the moment.
+        let _ = feed.entries.send(Item::Lost { losses, end });
+        Some(end)
     }
 
     /// Shares what was read with the watches. Returns where to continue at once, if there is more.
