@@ -157,7 +157,11 @@ fn messages() -> Vec<Message> {
         },
         Message::Watched {
             org,
-            has_begun: true,
+            began_ms: Some(1_800_000_000_123),
+        },
+        Message::Watched {
+            org,
+            began_ms: None,
         },
         Message::ApprovalsChanged { org },
         chunk(Chunk::Text("现在##END".into())),

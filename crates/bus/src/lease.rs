@@ -151,6 +151,13 @@ impl OwnLease {
         Some(Duration::from_millis(shared_ms.saturating_sub(now_ms)))
     }
 
+    /// How long ago this time of the shared clock was, in Unix milliseconds; zero if it is yet to come,
+    /// `None` while the clock is unknown.
+    pub(crate) fn elapsed_since(&self, shared_ms: u64) -> Option<Duration> {
+        let now_ms = self.shared_ms(Instant::now())?;
+        Some(Duration::from_millis(now_ms.saturating_sub(shared_ms)))
+    }
+
     /// Seconds since the Unix epoch on the shared clock, or on this node's while that is unknown.
     pub(crate) fn unix_s(&self) -> u64 {
         let shared = self.shared_ms(Instant::now());
@@ -185,6 +192,9 @@ mod tests {
         assert_eq!(lease.shared_ms(Instant::now()), Some(noon_ms + 50));
         assert_eq!(lease.until(noon_ms + 80), Some(Duration::from_millis(30)));
         assert_eq!(lease.until(noon_ms), Some(Duration::ZERO));
+        let elapsed = lease.elapsed_since(noon_ms);
+        assert_eq!(elapsed, Some(Duration::from_millis(50)));
+        assert_eq!(lease.elapsed_since(noon_ms + 80), Some(Duration::ZERO));
         lease.forget_clock();
         assert_eq!(lease.shared_ms(Instant::now()), None);
     }

@@ -1,11 +1,12 @@
 //! Live events: what happens in an organisation, for those who watch it now.
 //!
-//! Invariant: an organisation that nobody watches costs a lookup for each of its events.
+//! Invariant: an organisation that nobody watches costs two lookups and a note for each of its events.
 
 mod event;
 mod feed;
 mod log;
 mod recorder;
+mod unrecorded;
 
 pub use self::{
     event::LiveEvent,

@@ -24,7 +24,7 @@ use tokio::{
         OnceCell,
         broadcast::{self, error::RecvError},
     },
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 
 use super::log::{KeptLog, LiveEntry, LivePosition, LogPage, MAX_ENTRY_BYTES, Skipped};
@@ -39,6 +39,8 @@ use crate::{
 const READ_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a log is kept, and the nodes are told that it is watched: six times within its life.
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the first watch of an organisation waits until the node knows the shared clock.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Entries that the reader of an organisation reads at once.
 const READ_ENTRIES: usize = 256;
 /// Entries that wait for the slowest watch of an organisation, which all of them share. Protects memory.
@@ -261,13 +263,17 @@ impl LiveWatch {
 impl Node {
     /// Keeps the log of an organisation, and tells all nodes that it is watched.
     async fn keep_log(&self, org: OrgId) -> Result<KeptLog, BusError> {
+        let began = Instant::now();
         let kept = self.backend.keep_log(org).await?;
-        let has_begun = kept.has_begun;
-        self.broadcast(&Message::Watched { org, has_begun }).await?;
+        // Not what the log's server takes for the time: in a cluster, it may have a clock of its own.
+        let began_ms = self.lease.shared_ms(began).filter(|_| kept.has_begun);
+        self.broadcast(&Message::Watched { org, began_ms }).await?;
         Ok(kept)
     }
 
     async fn start_feed(self: &Arc<Self>, org: OrgId, feed: &Arc<Feed>) -> Result<(), BusError> {
+        // Without it, other nodes have to assume that the log lacks events.
+        let _ = timeout(CLOCK_TIMEOUT, self.lease.clock_known()).await;
         let end = self.keep_log(org).await?.end;
         let (node, feed) = (Arc::clone(self), Arc::downgrade(feed));
         let stop = self.live_feeds.shutdown.clone();

@@ -16,6 +16,7 @@ use tokio::{
 use super::{
     event::LiveEvent,
     log::{LOG_TTL, StoredEvent},
+    unrecorded::UnrecordedEvents,
 };
 use crate::{
     backend::Release,
@@ -32,6 +33,8 @@ const WRITE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a node records without being told that the organisation is watched: longer than the log
 /// exists, so that no event is missing in a log.
 const WATCHED_LEASE: Duration = LOG_TTL.saturating_add(Duration::from_secs(30));
+/// How far the shared clock, as two nodes have read it, is off at most.
+const CLOCK_ERROR: Duration = Duration::from_secs(1);
 /// How often the leases are checked.
 const LEASE_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -42,6 +45,7 @@ pub(crate) struct LiveRecorder {
     /// Held while the organisations are replaced.
     changing: Mutex<()>,
     filled: Notify,
+    unrecorded: UnrecordedEvents,
 }
 
 struct Recording {
@@ -77,6 +81,11 @@ impl Recording {
         }
     }
 
+    /// An event could not be recorded.
+    fn miss(&self) {
+        self.waiting.lock().has_gap = true;
+    }
+
     /// What is to be written. A write that was dropped may have been executed or not.
     fn take(&self) -> Vec<StoredEvent> {
         let mut waiting = self.waiting.lock();
@@ -97,22 +106,46 @@ impl Recording {
 }
 
 impl LiveRecorder {
+    /// The recording of an organisation that has an event now; `None` if it is not watched.
     fn recording(&self, org: OrgId) -> Option<Arc<Recording>> {
+        let watched = self.watched_org(org);
+        if watched.is_none() {
+            self.unrecorded.note(org);
+            return self.watched_org(org);
+        }
+        watched
+    }
+
+    fn watched_org(&self, org: OrgId) -> Option<Arc<Recording>> {
         self.orgs.load().get(&org).cloned()
     }
 
-    /// An organisation is watched. Unless its log has just begun, this node may have missed events
-    /// that belong in it.
-    pub(crate) fn watched(&self, org: OrgId, has_begun: bool) {
-        let lease_ends = Instant::now() + WATCHED_LEASE;
-        if let Some(known) = self.recording(org) {
-            *known.lease_ends.lock() = lease_ends;
+    /// An organisation is watched. `log_age` is how long ago its log began, at most; `None` if the log
+    /// is one that this node should have known. The log lacks what happened here since.
+    fn watched(&self, org: OrgId, log_age: Option<Duration>) {
+        let is_known = || {
+            let known = self.watched_org(org);
+            if let Some(known) = &known {
+                *known.lease_ends.lock() = Instant::now() + WATCHED_LEASE;
+            }
+            known.is_some()
+        };
+        if is_known() {
             return;
         }
-        let _changing = self.changing.lock();
+        let changing = self.changing.lock();
+        // Another message may have been handled in the meantime.
+        if is_known() {
+            return;
+        }
+        let recording = Arc::new(Recording::new(log_age.is_none()));
         let mut orgs = HashMap::clone(&self.orgs.load());
-        orgs.insert(org, Arc::new(Recording::new(!has_begun)));
+        orgs.insert(org, Arc::clone(&recording));
         self.orgs.store(Arc::new(orgs));
+        drop(changing);
+        if log_age.is_some_and(|age| self.unrecorded.were_within(org, age)) {
+            recording.miss();
+        }
         self.filled.notify_one();
     }
 
@@ -165,10 +198,19 @@ pub(crate) async fn run(node: &Node) {
 }
 
 impl Node {
+    /// An organisation is watched. `began_ms` is when its log began, on the shared clock, if it has just
+    /// begun.
+    pub(crate) fn org_watched(&self, org: OrgId, began_ms: Option<u64>) {
+        let log_age = began_ms.map(|began| {
+            let elapsed = self.lease.elapsed_since(began);
+            elapsed.map_or(Duration::MAX, |elapsed| elapsed + CLOCK_ERROR)
+        });
+        self.live.watched(org, log_age);
+    }
+
     /// Records an event if its organisation is watched.
     pub(crate) fn record_live(&self, org: OrgId, event: impl FnOnce() -> LiveEvent) {
-        let orgs = self.live.orgs.load();
-        let Some(recording) = orgs.get(&org) else {
+        let Some(recording) = self.live.recording(org) else {
             return;
         };
         if let Some(event) = event().stored(unix_now_ms()) {
@@ -195,13 +237,24 @@ impl Node {
         }
         for (org, ended) in watched {
             let devices: Vec<_> = ended.iter().map(|(device, _)| (*device).clone()).collect();
-            let found = self.backend.find(org, &devices).await.unwrap_or_default();
+            let Ok(found) = self.backend.find(org, &devices).await else {
+                self.miss_live(org);
+                continue;
+            };
             for ((device, (epoch, reason)), presence) in ended.into_iter().zip(found) {
                 if presence.is_none() {
                     let offline = || LiveEvent::offline(device.clone(), epoch, reason);
                     self.record_live(org, offline);
                 }
             }
+        }
+    }
+
+    /// An event of the organisation may have happened, and is not recorded.
+    fn miss_live(&self, org: OrgId) {
+        if let Some(recording) = self.live.recording(org) {
+            recording.miss();
+            self.live.filled.notify_one();
         }
     }
 
@@ -233,5 +286,62 @@ impl Bus {
     /// not called if nobody does.
     pub fn record_live(&self, org: OrgId, event: impl FnOnce() -> LiveEvent) {
         self.0.record_live(org, event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn org() -> OrgId {
+        OrgId::from_uuid(Uuid::from_u128(7))
+    }
+
+    fn event() -> StoredEvent {
+        let id = "a".to_owned();
+        let event = LiveEvent::SettingChanged { kind: "npc", id };
+        event.stored(1).unwrap()
+    }
+
+    /// The types of what is to be written.
+    fn written(recorder: &LiveRecorder) -> Vec<String> {
+        let events = recorder.watched_org(org()).unwrap().take();
+        events.into_iter().map(|event| event.name.into()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn recording_begins_with_a_gap_if_its_log_lacks_events_of_this_node() {
+        async fn check(missed: Option<Duration>, log_age: Option<Duration>, expected: &[&str]) {
+            let recorder = LiveRecorder::default();
+            if let Some(missed) = missed {
+                assert!(recorder.recording(org()).is_none());
+                tokio::time::advance(missed).await;
+            }
+            recorder.watched(org(), log_age);
+            recorder.recording(org()).unwrap().push(event());
+            assert_eq!(written(&recorder), expected, "{missed:?}, {log_age:?}");
+        }
+        let whole = ["setting.changed"];
+        let lacking = ["gap", "setting.changed"];
+        check(None, Some(SECOND), &whole).await;
+        check(None, Some(Duration::MAX), &whole).await;
+        check(Some(2 * SECOND), Some(SECOND), &whole).await;
+        check(Some(SECOND / 2), Some(SECOND), &lacking).await;
+        check(Some(2 * SECOND), Some(Duration::MAX), &lacking).await;
+        // The node has been told of another log, or of none.
+        check(None, None, &lacking).await;
+    }
+
+    #[tokio::test]
+    async fn repeated_message_replaces_no_recording() {
+        let recorder = LiveRecorder::default();
+        recorder.watched(org(), Some(SECOND));
+        recorder.recording(org()).unwrap().push(event());
+        recorder.watched(org(), None);
+        assert_eq!(written(&recorder), ["setting.changed"]);
     }
 }

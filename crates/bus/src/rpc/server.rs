@@ -122,7 +122,7 @@ impl Node {
                     uri: (!uri.is_empty()).then(|| String::from_utf8_lossy(&uri).into()),
                 });
             }
-            Message::Watched { org, has_begun } => self.live.watched(org, has_begun),
+            Message::Watched { org, began_ms } => self.org_watched(org, began_ms),
             Message::ApprovalsChanged { org } => {
                 self.approvals.advance(org);
                 self.publish_catalog(|| CatalogEvent::Approvals { org });

@@ -53,6 +53,9 @@ const DISCONNECT: u8 = 17;
 const WATCHED: u8 = 18;
 const APPROVALS: u8 = 19;
 
+/// In place of the time when a log began, if that is not known.
+const UNKNOWN_BEGIN: u64 = 0;
+
 /// The flag of a trace context.
 const WITH_TRACE: u8 = 1;
 /// The flag of a digest of the registration that must be in force, after the trace context. Sent to nodes of the level
@@ -138,10 +141,10 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             put_org(out, *org);
             out.extend_from_slice(uri);
         }
-        Message::Watched { org, has_begun } => {
+        Message::Watched { org, began_ms } => {
             out.push(WATCHED);
             out.extend_from_slice(org.uuid().as_bytes());
-            out.push((*has_begun).into());
+            out.extend_from_slice(&began_ms.unwrap_or(UNKNOWN_BEGIN).to_le_bytes());
         }
         Message::ApprovalsChanged { org } => {
             out.push(APPROVALS);
@@ -300,7 +303,7 @@ fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
         },
         WATCHED => Message::Watched {
             org: OrgId::from_uuid(uuid(body)?),
-            has_begun: flag(body)?,
+            began_ms: Some(number(body)?).filter(|began| *began != UNKNOWN_BEGIN),
         },
         APPROVALS => Message::ApprovalsChanged {
             org: OrgId::from_uuid(uuid(body)?),

@@ -74,8 +74,9 @@ pub(crate) enum Message {
     PromptsChanged { org: Option<OrgId> },
     /// Control → all nodes: a resource of an organisation changed, or of all.
     ResourcesChanged { org: Option<OrgId>, uri: Bytes },
-    /// Any node → all nodes: somebody watches an organisation, whose log has just begun or exists.
-    Watched { org: OrgId, has_begun: bool },
+    /// Any node → all nodes: an organisation is watched. Its log has just begun, at this time of the shared
+    /// clock, or exists.
+    Watched { org: OrgId, began_ms: Option<u64> },
     /// Gateway or control → all nodes: the approvals of an organisation changed, or whether it requires them.
     ApprovalsChanged { org: OrgId },
     /// Worker → owner node: a part of the reply to a turn.

@@ -4,19 +4,36 @@ use std::time::Duration;
 
 use switchboard_bus::{Bus, LiveEvent, LivePosition, LiveWatch, Seen};
 use switchboard_protocol::id::{DeviceKey, OrgId};
-use switchboard_test_support::eventually::eventually;
+use switchboard_test_support::{
+    eventually::eventually,
+    tcp_proxy::{Direction, TcpProxy},
+};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::{
     for_each_backend,
-    test_edge::{device, org},
+    test_edge::{TestSystem, device, org},
 };
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than a log keeps.
 const BATCHES: usize = 7;
 const BATCH: usize = 200;
+/// How often what depends on the order of events is tried.
+const ROUNDS: usize = 20;
+
+/// Replaces the last entry of the only log by another one of the same number.
+const REPLACE_LAST: &str = r"
+local key = redis.call('KEYS', '*:log')[1]
+local entries = redis.call('XRANGE', key, '-', '+')
+redis.call('DEL', key)
+for index, entry in ipairs(entries) do
+  if index == #entries then entry[2][6] = '{}' end
+  redis.call('XADD', key, entry[1], unpack(entry[2]))
+end
+return 1
+";
 
 async fn next(watch: &mut LiveWatch) -> Seen {
     timeout(TEST_TIMEOUT, watch.next()).await.unwrap()
@@ -50,17 +67,26 @@ fn setting_name(number: usize) -> String {
     format!(r#"setting.changed {{"kind":"npc","id":"{number}"}}"#)
 }
 
-/// Waits until another node records events of the organisation.
-async fn await_recorded(bus: &Bus, org: OrgId) {
-    let is_recorded = async || {
-        let mut is_called = false;
-        bus.record_live(org, || {
-            is_called = true;
-            setting(0)()
-        });
-        is_called
-    };
+/// Records an event. Returns whether the node knows that the organisation is watched.
+fn try_record(bus: &Bus, org: OrgId, number: usize) -> bool {
+    let mut is_called = false;
+    bus.record_live(org, || {
+        is_called = true;
+        setting(number)()
+    });
+    is_called
+}
+
+/// Waits until a node records events of the organisation, and reads the first one. What it did not
+/// record before is a gap.
+async fn await_recorded(bus: &Bus, org: OrgId, watch: &mut LiveWatch) {
+    let is_recorded = async || try_record(bus, org, 0);
     eventually(TEST_TIMEOUT, is_recorded, |called| *called).await;
+    let mut first = next_name(watch).await;
+    if first == "gap" {
+        first = next_name(watch).await;
+    }
+    assert_eq!(first, setting_name(0));
 }
 
 #[tokio::test]
@@ -71,8 +97,8 @@ async fn watches_see_their_organisation_and_resume_without_loss_or_repetition() 
         let other = OrgId::from_uuid(Uuid::now_v7());
         let mut watch = gateway.watch_live(org(), None).await.unwrap();
         let mut foreign = gateway.watch_live(other, None).await.unwrap();
-        await_recorded(&edge.bus, org()).await;
-        assert_eq!(next_name(&mut watch).await, setting_name(0));
+        await_recorded(&edge.bus, org(), &mut watch).await;
+        await_recorded(&gateway, other, &mut foreign).await;
         let lamp = device("toy-1");
         edge.connect(&lamp).await;
         assert_eq!(next_name(&mut watch).await, "device.online toy-1");
@@ -101,9 +127,9 @@ async fn device_that_moved_is_not_offline() {
         let (gateway, one) = system.start_with_edge("gateway").await;
         let other = system.start_edge("other").await;
         let mut watch = gateway.watch_live(org(), None).await.unwrap();
-        await_recorded(&one.bus, org()).await;
-        await_recorded(&other.bus, org()).await;
-        next_names(&mut watch, 2).await;
+        for edge in [&one, &other] {
+            await_recorded(&edge.bus, org(), &mut watch).await;
+        }
         let lamp: DeviceKey = device("toy-1");
         for edge in [&one, &other] {
             edge.connect(&lamp).await;
@@ -125,9 +151,8 @@ async fn slow_watch_learns_of_a_gap_and_holds_up_nobody() {
         let mut slow = gateway.watch_live(org(), None).await.unwrap();
         let mut watch = gateway.watch_live(org(), None).await.unwrap();
         let began = watch.position();
-        await_recorded(&gateway, org()).await;
-        assert_eq!(next_name(&mut watch).await, setting_name(0));
-        assert_eq!(next_name(&mut slow).await, setting_name(0));
+        await_recorded(&gateway, org(), &mut watch).await;
+        while next_name(&mut slow).await == "gap" {}
         for batch in 0..BATCHES {
             let numbers = batch * BATCH + 1..=(batch + 1) * BATCH;
             numbers
@@ -168,14 +193,32 @@ async fn slow_watch_learns_of_a_gap_and_holds_up_nobody() {
 async fn position_of_another_log_is_a_gap() {
     for_each_backend(|system| async move {
         let gateway = system.start_node("gateway").await;
-        gateway.record_live(org(), || panic!("nobody watches"));
+        let other = OrgId::from_uuid(Uuid::now_v7());
+        gateway.record_live(other, || panic!("no watch of it exists"));
         let former: LivePosition = "1789000000000000-5".parse().unwrap();
         let mut watch = gateway.watch_live(org(), Some(former)).await.unwrap();
         assert!(watch.has_missed());
-        await_recorded(&gateway, org()).await;
-        assert_eq!(next_name(&mut watch).await, setting_name(0));
+        await_recorded(&gateway, org(), &mut watch).await;
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_whose_new_entry_cannot_be_looked_up_is_a_gap() {
+    let system = TestSystem::redis().await;
+    let (gateway, edge) = system.start_with_edge("gateway").await;
+    let mut watch = gateway.watch_live(org(), None).await.unwrap();
+    await_recorded(&edge.bus, org(), &mut watch).await;
+    let lamp = device("toy-1");
+    edge.connect(&lamp).await;
+    assert_eq!(next_name(&mut watch).await, "device.online toy-1");
+    // Entries are removed; they are not read without the leases of nodes.
+    let mut rights = redis::cmd("ACL");
+    let keys = ["resetkeys", "~test:{[0-9]*", "~test:[a-z]*"];
+    rights.arg(&["SETUSER", "default"]).arg(&keys);
+    let _: () = system.query(&rights).await;
+    edge.disconnect(&lamp);
+    assert_eq!(next_name(&mut watch).await, "gap");
 }
 
 #[tokio::test]
@@ -183,8 +226,7 @@ async fn events_that_a_node_could_not_write_are_a_gap() {
     for_each_backend(|system| async move {
         let gateway = system.start_node("gateway").await;
         let mut watch = gateway.watch_live(org(), None).await.unwrap();
-        await_recorded(&gateway, org()).await;
-        assert_eq!(next_name(&mut watch).await, setting_name(0));
+        await_recorded(&gateway, org(), &mut watch).await;
         // More than wait at a node. The first of them may be written already.
         for number in 1..=1000 {
             gateway.record_live(org(), setting(number));
@@ -196,4 +238,69 @@ async fn events_that_a_node_could_not_write_are_a_gap() {
         assert!(seen.len() < 1000, "{}", seen.len());
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn event_of_a_node_that_learns_late_of_a_watch_is_a_gap() {
+    let system = TestSystem::redis().await;
+    let gateway = system.start_node("gateway").await;
+    let proxy = TcpProxy::start(system.redis_address()).await;
+    let cut_off = TestSystem::with_url(proxy.redis_url());
+    let late = cut_off.start_node("late").await;
+    proxy.black_hole(Direction::FromServer);
+    let mut watch = gateway.watch_live(org(), None).await.unwrap();
+    assert!(!try_record(&late, org(), 1), "the node does not know");
+    proxy.pass();
+    let is_recorded = async || try_record(&late, org(), 2);
+    eventually(TEST_TIMEOUT, is_recorded, |called| *called).await;
+    assert_eq!(next_names(&mut watch, 2).await, ["gap", &setting_name(2)]);
+}
+
+#[tokio::test]
+async fn events_before_a_watch_are_no_gap() {
+    for_each_backend(|system| async move {
+        let (gateway, edge) = system.start_with_edge("gateway").await;
+        for _ in 0..ROUNDS {
+            let org = OrgId::from_uuid(Uuid::now_v7());
+            assert!(!try_record(&edge.bus, org, 1));
+            // Longer than the clocks of nodes may differ, and than a message takes.
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            let mut watch = gateway.watch_live(org, None).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            if try_record(&edge.bus, org, 2) {
+                assert_eq!(next_name(&mut watch).await, setting_name(2));
+                return;
+            }
+        }
+        panic!("messages take too long");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn log_that_was_replaced_during_a_reconnect_is_a_gap() {
+    let system = TestSystem::redis().await;
+    let gateway = system.start_node("gateway").await;
+    let mut watch = gateway.watch_live(org(), None).await.unwrap();
+    await_recorded(&gateway, org(), &mut watch).await;
+    gateway.record_live(org(), setting(1));
+    assert_eq!(next_name(&mut watch).await, setting_name(1));
+    // As at a replica that lacked the last entry and has given its number to another.
+    let mut replace = redis::cmd("EVAL");
+    replace.arg(REPLACE_LAST).arg(0);
+    let replaced: usize = system.query(&replace).await;
+    assert_eq!(replaced, 1);
+    for kind in ["normal", "pubsub"] {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg(&["KILL", "TYPE", kind]);
+        let _: usize = system.query(&kill).await;
+    }
+    assert_eq!(next_name(&mut watch).await, "gap");
+    gateway.record_live(org(), setting(2));
+    let mut last = next_name(&mut watch).await;
+    // What was written while the connection was closed may have been executed or not.
+    while last == "gap" {
+        last = next_name(&mut watch).await;
+    }
+    assert_eq!(last, setting_name(2));
 }

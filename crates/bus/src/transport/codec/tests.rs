@@ -109,7 +109,11 @@ fn samples() -> Vec<Message> {
         },
         Message::Watched {
             org,
-            has_begun: true,
+            began_ms: Some(1_800_000_000_123),
+        },
+        Message::Watched {
+            org,
+            began_ms: None,
         },
         chunk(org, Chunk::Text("现在##END".into())),
         chunk(org, Chunk::KeepAlive),
