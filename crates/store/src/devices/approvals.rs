@@ -141,18 +141,21 @@ impl Store {
         with_timeout(async {
             let mut transaction = self.begin_tenant_in_turn(org).await?;
             // Others of the organisation wait, also in other processes: the sums hold.
-            sqlx::query!("SELECT id FROM orgs WHERE id = $1 FOR UPDATE", org.uuid())
+            sqlx::query!("SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE", org.uuid())
                 .fetch_optional(&mut *transaction)
                 .await?;
             let updated = sqlx::query!(
-                "UPDATE service_approvals SET digest = $4, definition = $5, approved_by = $6, approved_at = now()
-                 WHERE org_id = $1 AND device_id = $2 AND service = $3 AND digest <> $4",
+                "UPDATE service_approvals known SET digest = $4, definition = $5, approved_by = $6, approved_at = now()
+                 WHERE org_id = $1 AND device_id = $2 AND service = $3 AND digest <> $4
+                     AND (SELECT sum(octet_length(definition)) FROM service_approvals WHERE org_id = $1)
+                         - octet_length(known.definition) + octet_length($5) <= $7",
                 org.uuid(),
                 device,
                 service,
                 digest.0.as_slice(),
                 definition.get(),
-                by
+                by,
+                MAX_DEFINITION_BYTES
             )
             .execute(&mut *transaction)
             .await?;
