@@ -33,8 +33,11 @@ impl OpenTransaction {
     /// # Errors
     /// [`StoreError`] if the query fails.
     pub async fn is_waited_for(&mut self) -> Result<bool, StoreError> {
-        let waits = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database
-                     WHERE NOT granted AND d.datname = current_database())";
+        // A statement that waits for a row waits for a transaction, which is of no database.
+        let waits =
+            "SELECT EXISTS (SELECT FROM pg_locks LEFT JOIN pg_database d ON d.oid = database
+                     WHERE NOT granted AND (d.datname = current_database()
+                         OR transactionid = pg_current_xact_id_if_assigned()::xid))";
         let waits = sqlx::query_scalar(waits);
         Ok(waits.fetch_one(&mut self.connection).await?)
     }

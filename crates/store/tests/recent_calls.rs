@@ -138,3 +138,30 @@ async fn journal_keeps_a_day_and_the_newest_calls() {
     assert_eq!(store.left_out_calls(quiet).await.unwrap(), 5);
     assert_eq!(store.left_out_calls(busy).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn texts_are_not_inserted_while_the_organisation_ceases_to_want_them() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    want_params(&store, org, true).await;
+    let change = "UPDATE orgs SET journal_params = false";
+    let mut change = database.begin(change).await.unwrap();
+    let orgs = [org];
+    let recorded = record(&store, &orgs, "wave");
+    let changed = async {
+        while !change.is_waited_for().await.unwrap() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        change.commit().await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(10), async {
+        tokio::join!(recorded, changed)
+    })
+    .await
+    .unwrap();
+    want_params(&store, org, true).await;
+    let calls = recent(&store, org).await;
+    assert_eq!(calls.len(), 1);
+    assert_eq!((&calls[0].params, &calls[0].result), (&None, &None));
+}

@@ -235,6 +235,7 @@ struct Columns {
     result_bytes: Vec<i32>,
     params: Vec<Option<String>>,
     results: Vec<Option<String>>,
+    orgs_with_texts: Vec<Uuid>,
 }
 
 impl Columns {
@@ -262,6 +263,9 @@ impl Columns {
         self.result_bytes.push(bytes(call.result_bytes));
         self.params.push(call.params.as_deref().map(storable));
         self.results.push(call.result.as_deref().map(storable));
+        if call.params.is_some() || call.result.is_some() {
+            self.orgs_with_texts.push(call.device.org.uuid());
+        }
     }
 }
 
@@ -281,18 +285,23 @@ impl Store {
         if columns.ids.is_empty() {
             return Ok(());
         }
+        // They are locked until the end, or texts could be inserted while the organisation ceases to want
+        // them: after the trigger has deleted those that it has.
         let query = sqlx::query!(
-            "INSERT INTO recent_calls (org_id, id, call_id, ended_at, device_id, service, outcome, delivered, microseconds, via,
+            "WITH wanting AS (
+                 SELECT id FROM orgs WHERE id = ANY ($18::uuid[]) AND journal_params ORDER BY id FOR SHARE)
+             INSERT INTO recent_calls (org_id, id, call_id, ended_at, device_id, service, outcome, delivered, microseconds, via,
                                        caller_kind, caller_id, subject, params_bytes, result_bytes, params, result)
              SELECT ended.org_id, ended.id, call_id, ended_at, device_id, service, outcome, delivered, microseconds, via,
                     caller_kind, caller_id, subject, params_bytes, result_bytes,
-                    CASE WHEN journal_params THEN params END, CASE WHEN journal_params THEN result END
+                    CASE WHEN wanting.id IS NOT NULL THEN params END, CASE WHEN wanting.id IS NOT NULL THEN result END
              FROM UNNEST($1::uuid[], $2::uuid[], $3::uuid[], $4::timestamptz[], $5::text[], $6::text[], $7::text[], $8::text[],
                          $9::bigint[], $10::text[], $11::text[], $12::uuid[], $13::text[], $14::integer[], $15::integer[],
                          $16::text[], $17::text[])
                   AS ended (org_id, id, call_id, ended_at, device_id, service, outcome, delivered, microseconds, via,
                             caller_kind, caller_id, subject, params_bytes, result_bytes, params, result)
              JOIN orgs ON orgs.id = ended.org_id
+             LEFT JOIN wanting ON wanting.id = ended.org_id
              ON CONFLICT DO NOTHING",
             &columns.orgs,
             &columns.ids,
@@ -310,7 +319,8 @@ impl Store {
             &columns.params_bytes,
             &columns.result_bytes,
             &columns.params as &[Option<String>],
-            &columns.results as &[Option<String>]
+            &columns.results as &[Option<String>],
+            &columns.orgs_with_texts
         );
         with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
