@@ -165,3 +165,19 @@ async fn texts_are_not_inserted_while_the_organisation_ceases_to_want_them() {
     assert_eq!(calls.len(), 1);
     assert_eq!((&calls[0].params, &calls[0].result), (&None, &None));
 }
+
+#[tokio::test]
+async fn call_that_cannot_be_stored_is_left_out_and_no_other() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let [one, other] = [new_org(&store, 1).await, new_org(&store, 2).await];
+    let refuse = format!(
+        "ALTER TABLE recent_calls ADD CHECK (org_id <> '{}')",
+        one.uuid()
+    );
+    database.execute(&refuse).await.unwrap();
+    record(&store, &[other, other, one, other, one], "wave").await;
+    assert_eq!(recent(&store, other).await.len(), 3);
+    assert_eq!(store.left_out_calls(other).await.unwrap(), 0);
+    assert_eq!(store.left_out_calls(one).await.unwrap(), 2);
+}

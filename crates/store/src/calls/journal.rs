@@ -42,6 +42,9 @@ const ORG_RATE_PER_S: NonZeroU32 = NonZeroU32::new(20).unwrap();
 const ORG_BURST: NonZeroU32 = NonZeroU32::new(200).unwrap();
 /// The maximum size of the texts that one batch writes.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
+/// Calls of a batch that are found to be the ones that the database cannot store. With more of them, what
+/// is refused with others is left out. Protects the database.
+const MAX_REFUSED_CALLS: usize = 32;
 /// Calls of an organisation that are written between deletions of its oldest ones.
 const CALLS_BETWEEN_TRIMS: u32 = 1_000;
 /// Organisations whose calls are counted, for each purpose. Protects memory.
@@ -247,7 +250,7 @@ impl Writable for Item {
     const FLUSH_INTERVAL: Duration = FLUSH_INTERVAL;
     const NAME: &'static str = "calls of the journal";
 
-    /// Writes a batch. Calls that cannot be stored are dropped: others do not wait for them.
+    /// Writes a batch. Calls that cannot be stored are left out: others do not wait for them.
     async fn write(
         store: &Store,
         counter: Uuid,
@@ -258,17 +261,21 @@ impl Writable for Item {
             Self::Call(call) => Some(call),
             _ => None,
         });
-        match store.insert_recent_calls(calls).await {
-            Err(error @ StoreError::Refused(_)) => tracing::error!(
-                error = error.report(),
-                "calls of the journal are dropped: the database cannot store them"
-            ),
-            written => written?,
+        let calls: Vec<_> = calls.collect();
+        let mut left_out: HashMap<_, i64> = HashMap::new();
+        for call in insert_storable(store, &calls).await? {
+            *left_out
+                .entry((call.device.org, hour(call.ended_at)))
+                .or_default() += 1;
         }
-        let left_out = items.iter().filter_map(|item| match item {
-            Self::LeftOut(org, hour, calls) => Some((*org, *hour, *calls)),
-            _ => None,
-        });
+        for item in items {
+            if let Self::LeftOut(org, hour, calls) = item {
+                *left_out.entry((*org, *hour)).or_default() += calls;
+            }
+        }
+        let left_out = left_out
+            .into_iter()
+            .map(|((org, hour), calls)| (org, hour, calls));
         let left_out: Vec<_> = left_out.collect();
         store
             .add_left_out_calls((counter, batch), &left_out)
@@ -280,6 +287,40 @@ impl Writable for Item {
         }
         Ok(())
     }
+}
+
+/// Inserts calls, and returns those that the database cannot store. These are found by halves.
+async fn insert_storable<'a>(
+    store: &Store,
+    calls: &[&'a JournaledCall],
+) -> Result<Vec<&'a JournaledCall>, StoreError> {
+    let mut parts = vec![calls];
+    let mut refused = Vec::new();
+    let mut reason = String::new();
+    while let Some(part) = parts.pop() {
+        let error = match store.insert_recent_calls(part.iter().copied()).await {
+            Err(error @ StoreError::Refused(_)) => error,
+            inserted => {
+                inserted?;
+                continue;
+            }
+        };
+        reason = error.report();
+        if part.len() == 1 || refused.len() >= MAX_REFUSED_CALLS {
+            refused.extend(part);
+        } else {
+            let (first, second) = part.split_at(part.len() / 2);
+            parts.extend([second, first]);
+        }
+    }
+    if !refused.is_empty() {
+        tracing::error!(
+            calls = refused.len(),
+            error = reason,
+            "calls are left out of the journal: the database cannot store them"
+        );
+    }
+    Ok(refused)
 }
 
 /// The beginning of a text, in whole characters.
