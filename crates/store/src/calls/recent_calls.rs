@@ -476,9 +476,18 @@ impl Store {
             )
         })
         .await?;
-        for org in self.org_ids().await? {
+        for org in self.orgs_with_too_many_calls().await? {
             purged += self.trim_recent_calls(org).await?;
         }
         Ok(purged)
+    }
+
+    async fn orgs_with_too_many_calls(&self) -> Result<Vec<OrgId>, StoreError> {
+        let query = sqlx::query_scalar!(
+            "SELECT org_id FROM recent_calls GROUP BY org_id HAVING count(*) > $1",
+            MAX_JOURNALED_CALLS
+        );
+        let orgs = with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await });
+        Ok(orgs.await?.into_iter().map(OrgId::from_uuid).collect())
     }
 }
