@@ -28,7 +28,7 @@ pub use access::{
 };
 pub use calls::{
     call_end_listener::CallEndListener,
-    call_queues::{CallAttempt, CallClaim, ClaimedCall, Overdue, OverdueCalls},
+    call_queues::{CallAttempt, CallClaim, ClaimedCall, ClosedCall, Overdue, OverdueCalls},
     idempotent_calls::{CallKey, NewCall, ReservedCall, StoredOutcome},
     journal::{CallJournal, EndedCall, MAX_JOURNALED_BYTES},
     recent_calls::{

@@ -14,8 +14,7 @@ use switchboard_runtime::{
     shutdown::Shutdown,
 };
 use switchboard_store::{
-    CallJournal, CountedCalls, OverdueCalls, Store, UsageByCounter, UsageCounter, UsageDimension,
-    UsageSums,
+    CallJournal, CountedCalls, Store, UsageByCounter, UsageCounter, UsageDimension, UsageSums,
 };
 
 /// The label `outcome` of `calls_total`.
@@ -143,11 +142,11 @@ impl Metrics {
     }
 
     /// Counts calls that the database ended because they were overdue.
-    pub(crate) fn count_overdue(&self, ended: OverdueCalls) {
+    pub(crate) fn count_overdue(&self, expired_calls: usize, lost_calls: usize) {
         let expired = CallResult::Ended(Outcome::Expired);
-        self.calls.inc_by(expired, ended.expired);
+        self.calls.inc_by(expired, expired_calls as u64);
         let lost = CallResult::Ended(Outcome::Lost);
-        self.calls.inc_by(lost, ended.lost);
+        self.calls.inc_by(lost, lost_calls as u64);
     }
 
     fn count(
@@ -249,10 +248,7 @@ mod tests {
         begin().complete(Outcome::Failed);
         begin().unavailable();
         begin().too_large();
-        metrics.count_overdue(OverdueCalls {
-            expired: 3,
-            lost: 2,
-        });
+        metrics.count_overdue(3, 2);
         let call = begin();
         assert_eq!(metrics.in_flight.get(), 1);
         drop(call);

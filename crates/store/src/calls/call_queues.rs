@@ -83,21 +83,63 @@ pub enum Overdue {
     Call(OrgId, CallId),
 }
 
-/// How many overdue calls were ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A stored call that ended without an answer of its device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedCall {
+    /// Its id.
+    pub id: CallId,
+    /// The device that it was for.
+    pub device: DeviceKey,
+    /// The service that it called.
+    pub service: String,
+    /// From the request to the end.
+    pub elapsed: Duration,
+}
+
+/// The overdue calls that were ended.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct OverdueCalls {
     /// Calls that waited too long.
-    pub expired: u64,
+    pub expired: Vec<ClosedCall>,
     /// Calls that were sent and whose end was not written in time.
-    pub lost: u64,
+    pub lost: Vec<ClosedCall>,
 }
 
 impl OverdueCalls {
-    /// The sum of both.
+    /// The number of both.
     #[must_use]
-    pub const fn all(self) -> u64 {
-        self.expired.saturating_add(self.lost)
+    pub const fn all(&self) -> usize {
+        self.expired.len().saturating_add(self.lost.len())
     }
+}
+
+struct ClosedRow {
+    org_id: Uuid,
+    call_id: Uuid,
+    device_id: String,
+    service: String,
+    created_at: DateTime<Utc>,
+    ended_at: DateTime<Utc>,
+}
+
+impl TryFrom<ClosedRow> for ClosedCall {
+    type Error = StoreError;
+
+    fn try_from(row: ClosedRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: CallId::from_uuid(row.call_id),
+            device: DeviceKey {
+                org: OrgId::from_uuid(row.org_id),
+                device: row.device_id.parse().map_err(decode_error)?,
+            },
+            service: row.service,
+            elapsed: (row.ended_at - row.created_at).to_std().unwrap_or_default(),
+        })
+    }
+}
+
+fn closed(rows: Vec<ClosedRow>) -> Result<Vec<ClosedCall>, StoreError> {
+    rows.into_iter().map(ClosedCall::try_from).collect()
 }
 
 impl Store {
@@ -200,7 +242,7 @@ impl Store {
         Ok(ended.await? > 0)
     }
 
-    /// Cancels a queued call; `end` is written as its end.
+    /// Cancels a queued call; `end` is written as its end. Returns the call unless it had ended before.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails; the call may have been cancelled.
@@ -209,31 +251,37 @@ impl Store {
         org: OrgId,
         call: CallId,
         end: &CallEnd,
-    ) -> Result<CallCancellation, StoreError> {
-        let query = sqlx::query_scalar!(
+    ) -> Result<(CallCancellation, Option<ClosedCall>), StoreError> {
+        let query = sqlx::query_as!(
+            ClosedRow,
             r#"WITH ended AS (
                  UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
                                   params = NULL, input = NULL
                  WHERE org_id = $1 AND call_id = $2 AND state = 'queued'
-                 RETURNING org_id, call_id, key_hash),
+                 RETURNING org_id, call_id, device_id, service, created_at, ended_at, key_hash),
                freed AS (
                  DELETE FROM idempotent_calls remembered USING ended
                  WHERE remembered.org_id = ended.org_id AND remembered.key_hash = ended.key_hash
                    AND remembered.call_id = ended.call_id)
-               SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
+               SELECT org_id, call_id, device_id, service, created_at, ended_at AS "ended_at!" FROM ended
+               WHERE pg_notify('switchboard_calls', call_id::text) IS NOT NULL"#,
             org.uuid(),
             call.uuid(),
             end.outcome.as_str(),
             end.delivered.as_str(),
             end.answer
         );
-        if with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await }).await?
-            > 0
-        {
-            return Ok(CallCancellation::Cancelled);
+        let cancelled = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        });
+        if let Some(cancelled) = cancelled.await? {
+            let cancelled = cancelled.try_into()?;
+            return Ok((CallCancellation::Cancelled, Some(cancelled)));
         }
         let stored = self.stored_call(org, call).await?;
-        Ok(match stored.map(|call| call.end) {
+        let cancellation = match stored.map(|call| call.end) {
             None => CallCancellation::Unknown,
             Some(None) => CallCancellation::Sent,
             Some(Some(stored))
@@ -242,11 +290,12 @@ impl Store {
                 CallCancellation::Cancelled
             }
             Some(Some(_)) => CallCancellation::Ended,
-        })
+        };
+        Ok((cancellation, None))
     }
 
     /// Ends overdue calls: queued ones past their expiry as `expired`, sent ones past their
-    /// deadline as `lost`. Handles one batch of each. Returns how many.
+    /// deadline as `lost`. Handles one batch of each. Returns them.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -265,7 +314,8 @@ impl Store {
             Overdue::All => self.system_conn().await,
             Overdue::Of(org) | Overdue::Call(org, _) => self.tenant_conn(org).await,
         };
-        let mark_expired = sqlx::query_scalar!(
+        let mark_expired = sqlx::query_as!(
+            ClosedRow,
             r#"WITH due AS (
                  SELECT call_id FROM calls
                  WHERE state = 'queued' AND expires_at <= now() AND ($1::uuid IS NULL OR call_id = $1)
@@ -274,12 +324,13 @@ impl Store {
                  UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
                                   params = NULL, input = NULL
                  FROM due WHERE calls.call_id = due.call_id
-                 RETURNING calls.org_id, calls.call_id, calls.key_hash),
+                 RETURNING calls.org_id, calls.call_id, device_id, service, created_at, ended_at, key_hash),
                freed AS (
                  DELETE FROM idempotent_calls remembered USING ended
                  WHERE remembered.org_id = ended.org_id AND remembered.key_hash = ended.key_hash
                    AND remembered.call_id = ended.call_id)
-               SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
+               SELECT org_id, call_id, device_id, service, created_at, ended_at AS "ended_at!" FROM ended
+               WHERE pg_notify('switchboard_calls', call_id::text) IS NOT NULL"#,
             only,
             END_BATCH_SIZE,
             expired.outcome.as_str(),
@@ -287,8 +338,9 @@ impl Store {
             expired.answer
         );
         let expired =
-            with_timeout(async { mark_expired.fetch_one(&mut *connection().await?).await }).await?;
-        let mark_lost = sqlx::query_scalar!(
+            with_timeout(async { mark_expired.fetch_all(&mut *connection().await?).await }).await?;
+        let mark_lost = sqlx::query_as!(
+            ClosedRow,
             r#"WITH due AS (
                  SELECT call_id FROM calls
                  WHERE state = 'sent' AND deadline <= now() - $6::interval AND ($1::uuid IS NULL OR call_id = $1)
@@ -297,8 +349,9 @@ impl Store {
                  UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
                                   deadline = NULL, params = NULL, input = NULL
                  FROM due WHERE calls.call_id = due.call_id
-                 RETURNING calls.call_id)
-               SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
+                 RETURNING calls.org_id, calls.call_id, device_id, service, created_at, ended_at)
+               SELECT org_id, call_id, device_id, service, created_at, ended_at AS "ended_at!" FROM ended
+               WHERE pg_notify('switchboard_calls', call_id::text) IS NOT NULL"#,
             only,
             END_BATCH_SIZE,
             lost.outcome.as_str(),
@@ -307,10 +360,10 @@ impl Store {
             interval(RESULT_GRACE)
         );
         let lost =
-            with_timeout(async { mark_lost.fetch_one(&mut *connection().await?).await }).await?;
+            with_timeout(async { mark_lost.fetch_all(&mut *connection().await?).await }).await?;
         Ok(OverdueCalls {
-            expired: expired.unsigned_abs(),
-            lost: lost.unsigned_abs(),
+            expired: closed(expired)?,
+            lost: closed(lost)?,
         })
     }
 

@@ -181,7 +181,11 @@ pub(crate) async fn cancel(
     require_reach(&gateway, &caller, id).await?;
     let end = completion::cancelled();
     let cancelled = gateway.store.cancel_call(caller.org, id, &end).await;
-    match cancelled.map_err(|error| calls_unavailable(&error))? {
+    let (cancellation, closed) = cancelled.map_err(|error| calls_unavailable(&error))?;
+    if let Some(closed) = closed {
+        completion::record_closed(&gateway, &closed, &end);
+    }
+    match cancellation {
         CallCancellation::Cancelled => Ok(StatusCode::NO_CONTENT),
         CallCancellation::Sent => {
             let detail = "The call is being sent or has been sent; it can no longer be cancelled.";
@@ -260,7 +264,7 @@ async fn end_overdue(gateway: &Gateway, which: Overdue) -> Result<(), StoreError
         .store
         .end_overdue_calls(which, &expired, &lost)
         .await?;
-    gateway.metrics.count_overdue(ended);
+    completion::record_overdue(gateway, &ended);
     Ok(())
 }
 

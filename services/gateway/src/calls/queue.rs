@@ -340,7 +340,7 @@ async fn cancel(gateway: &Gateway, attempt: &Attempt) -> bool {
     let cancellation = gateway.store.cancel_call(org, attempt.id, &end);
     matches!(
         with_timeout(CANCEL_TIMEOUT, cancellation).await,
-        Ok(CallCancellation::Cancelled)
+        Ok((CallCancellation::Cancelled, _))
     )
 }
 

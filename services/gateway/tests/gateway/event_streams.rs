@@ -188,6 +188,33 @@ async fn restricted_key_sees_what_it_reaches() {
 }
 
 #[tokio::test]
+async fn ends_of_calls_without_an_answer_are_shown() {
+    let gateway = TestGateway::start().await;
+    let mut stream = EventStream::begin(events(&gateway, "?types=call.ended")).await;
+    let queued = json!({"service": "echo", "mode": "queued"}).to_string();
+    let call = gateway.call("toy-1", &queued).await;
+    let path = format!("/v1/calls/{}", call.json["call_id"].as_str().unwrap());
+    for _ in 0..2 {
+        let cancelled = send(gateway.request(Method::DELETE, &path)).await;
+        assert_eq!(cancelled.status, 204);
+    }
+    let ended = json!({
+        "device_id": "toy-1", "service": "echo", "outcome": "cancelled", "delivered": "no",
+        "call_id": call.json["call_id"], "via": "rest",
+    });
+    stream.expect("call.ended", ended).await;
+    let short = json!({"service": "echo", "mode": "queued", "expires_in_ms": 200}).to_string();
+    let call = gateway.call("toy-2", &short).await;
+    let path = format!(
+        "/v1/calls/{}?wait_ms=5000",
+        call.json["call_id"].as_str().unwrap()
+    );
+    assert_eq!(gateway.get(&path).await.json["outcome"], "expired");
+    let ended = json!({"device_id": "toy-2", "outcome": "expired", "delivered": "no"});
+    stream.expect("call.ended", ended).await;
+}
+
+#[tokio::test]
 async fn wrong_query_is_refused() {
     let gateway = TestGateway::start().await;
     for query in [

@@ -5,17 +5,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use switchboard_bus::{Answer, BusError};
+use switchboard_bus::{Answer, BusError, LiveEvent};
 use switchboard_protocol::{
     id::CallId,
     outcome::{Delivered, Outcome, Refusal},
 };
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
-use switchboard_store::{CallAttempt, CallEnd, StoreError};
+use switchboard_store::{CallAttempt, CallEnd, CallVia, ClosedCall, OverdueCalls, StoreError};
 
 use crate::{
     Gateway,
-    calls::{idempotency::with_timeout, response::default_refusal},
+    calls::{idempotency::with_timeout, milliseconds, response::default_refusal},
 };
 
 /// Limits one attempt to write.
@@ -84,6 +84,33 @@ pub(in crate::calls) fn refusal(end: &CallEnd) -> Refusal {
     };
     let refusal = answer.refusal();
     refusal.unwrap_or_else(|| default_refusal(end.outcome))
+}
+
+/// Counts calls that the database has ended, and shows them to those who watch their organisations.
+pub(in crate::calls) fn record_overdue(gateway: &Gateway, ended: &OverdueCalls) {
+    let (expired_calls, lost_calls) = (ended.expired.len(), ended.lost.len());
+    gateway.metrics.count_overdue(expired_calls, lost_calls);
+    for (calls, end) in [(&ended.expired, expired()), (&ended.lost, lost())] {
+        for call in calls {
+            record_closed(gateway, call, &end);
+        }
+    }
+}
+
+/// Shows the end of a call that its device has not answered.
+pub(in crate::calls) fn record_closed(gateway: &Gateway, call: &ClosedCall, end: &CallEnd) {
+    gateway
+        .bus
+        .record_live(call.device.org, || LiveEvent::CallEnded {
+            device_id: call.device.device.clone(),
+            service: call.service.clone(),
+            outcome: end.outcome.as_str(),
+            delivered: end.delivered,
+            elapsed_ms: milliseconds(call.elapsed),
+            call_id: Some(call.id),
+            journal_id: None,
+            via: CallVia::Rest.as_str(),
+        });
 }
 
 /// Writes the end of a call, however long the database is unavailable, until `shutdown` stops.

@@ -167,7 +167,9 @@ async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
         answer = attempt.send(gateway, None) => answer,
         () = shutdown.stopping() => {
             in_flight.complete(Outcome::Lost);
-            completion::store(gateway, shutdown, stored, &completion::aborted()).await;
+            let end = completion::aborted();
+            attempt.record_end(gateway, (end.outcome.as_str(), end.delivered), None);
+            completion::store(gateway, shutdown, stored, &end).await;
             return false;
         }
     };

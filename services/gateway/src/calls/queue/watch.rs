@@ -226,8 +226,8 @@ async fn sweep(gateway: &Arc<Gateway>, due_only: bool) -> Result<(), ScanError> 
             .store
             .end_overdue_calls(Overdue::All, &expired, &lost)
             .await?;
-        gateway.metrics.count_overdue(ended);
-        if ended.all() < PAGE_LEN.into() {
+        completion::record_overdue(gateway, &ended);
+        if ended.all() < PAGE_LEN as usize {
             break;
         }
     }
