@@ -7,6 +7,7 @@ mod keys;
 mod lease;
 mod orphans;
 mod quotas;
+mod row_purge;
 pub(crate) mod voices;
 pub(crate) mod webhooks;
 
@@ -23,11 +24,13 @@ use crate::{
 };
 use ingestion::Ingestion;
 use lease::LeasedWorker;
+use row_purge::RowPurge;
 
 /// Starts the background work of [`run`](crate::run), without its routes, on `shutdown`:
 /// - device events from the bus are written to the store,
 /// - token keys, revocations and quotas are published to all nodes,
 /// - organisations are warned of their quotas,
+/// - expired rows are deleted,
 /// - skills books are parsed, voices are created, and texts are embedded,
 /// - objects without a row are deleted,
 /// - events are delivered to webhooks.
@@ -53,6 +56,8 @@ pub fn start_workers(
     let embeddings = EmbeddingMetrics::new(registry)?;
     let publisher = keys::KeyPublisher::new(config, deps, background.clone());
     shutdown.spawn(publisher.run(shutdown.clone()));
+    let purge = RowPurge::new(store.clone(), background.clone());
+    shutdown.spawn(purge.run(shutdown.clone()));
     let checker = quotas::QuotaChecker::new(config, deps, QuotaMetrics::new(registry)?);
     shutdown.spawn(checker.run(shutdown.clone()));
     if store.objects().is_some() {

@@ -1,5 +1,4 @@
-//! Publishes token keys, revocations, suspended organisations and quotas to all nodes, and deletes
-//! expired rows.
+//! Publishes token keys, revocations, suspended organisations and quotas to all nodes.
 //!
 //! It compares what is stored with what is published, and publishes the difference: a bus that lost
 //! its data has all of it within seconds.
@@ -28,26 +27,6 @@ const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
 const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
 /// A revocation becomes visible at most this long after its time: longer than a statement may take.
 const REVOCATION_OVERLAP: TimeDelta = TimeDelta::seconds(10);
-/// How long the services of a device are stored after no device has them.
-const SERVICES_TTL: chrono::Duration = chrono::Duration::days(1);
-/// How long the events of a forgotten device may be on their way.
-const FORGOTTEN_TTL: chrono::Duration = chrono::Duration::days(7);
-/// How long the result of an asynchronous call is stored.
-const CALL_TTL: Duration = Duration::from_secs(24 * 3_600);
-/// How long the usage of organisations is stored.
-const USAGE_TTL: Duration = Duration::from_secs(400 * 24 * 3_600);
-/// Between deletions of expired rows.
-const PURGE_INTERVAL: Duration = Duration::from_secs(3_600);
-/// How long a token is stored after its expiry, so that a late revocation finds it.
-const EXPIRED_TOKEN_TTL: TimeDelta = TimeDelta::days(1);
-/// How long entries of the audit log are stored.
-const AUDIT_LOG_TTL: TimeDelta = TimeDelta::days(365);
-/// Stored entries of one organisation. Protects the disk.
-const MAX_AUDIT_ENTRIES: i64 = 1_000_000;
-/// How long a key is listed after it was revoked or has expired.
-const UNUSABLE_KEY_TTL: TimeDelta = TimeDelta::days(30);
-/// Revoked and expired keys of one organisation. Protects the database.
-const MAX_UNUSABLE_KEYS: i64 = 1_000;
 
 /// Publishes keys and revocations until the process drains.
 pub(super) struct KeyPublisher {
@@ -57,7 +36,6 @@ pub(super) struct KeyPublisher {
     metrics: BackgroundMetrics,
     /// The kind of the last failure. A log line is written when it changes.
     failure: Option<&'static str>,
-    purge_at: Instant,
     revocations: PublishedRevocations,
     quota_defaults: Limits,
     signer: KeySetSigner,
@@ -110,7 +88,6 @@ impl KeyPublisher {
             public_keys: deps.public_keys.clone(),
             metrics,
             failure: None,
-            purge_at: Instant::now() + PURGE_INTERVAL,
             revocations: PublishedRevocations::default(),
             quota_defaults: config.quotas.limits(),
             signer: KeySetSigner::default(),
@@ -126,7 +103,6 @@ impl KeyPublisher {
             };
             let is_running = if self.report(published) {
                 backoff.reset();
-                self.purge_when_due().await;
                 wait_for_next(&shutdown).await
             } else {
                 backoff.pause(&shutdown).await
@@ -223,108 +199,6 @@ impl KeyPublisher {
             .keys_published
             .set(i64::from(failure.is_none()));
         failure.is_none()
-    }
-
-    async fn purge_when_due(&mut self) {
-        if Instant::now() < self.purge_at {
-            return;
-        }
-        self.purge_at = Instant::now() + PURGE_INTERVAL;
-        match self
-            .store
-            .purge_tokens(Utc::now() - EXPIRED_TOKEN_TTL)
-            .await
-        {
-            Ok(purged) => self.metrics.tokens_purged.inc_by(purged),
-            Err(error) => tracing::warn!(
-                error = error.report(),
-                "expired tokens cannot be deleted; retrying in an hour"
-            ),
-        }
-        match self.store.purge_calls().await {
-            Ok(purged) => self.metrics.calls_purged.inc_by(purged),
-            Err(error) => tracing::warn!(
-                error = error.report(),
-                "expired idempotent calls cannot be deleted; retrying in an hour"
-            ),
-        }
-        if let Err(error) = self.store.purge_stored_calls(CALL_TTL).await {
-            tracing::warn!(
-                error = error.report(),
-                "expired results of asynchronous calls cannot be deleted; retrying in an hour"
-            );
-        }
-        if let Err(error) = self.store.purge_usage(USAGE_TTL).await {
-            tracing::warn!(
-                error = error.report(),
-                "expired usage cannot be deleted; retrying in an hour"
-            );
-        }
-        match self.store.purge_responses().await {
-            Ok(purged) => self.metrics.responses_purged.inc_by(purged),
-            Err(error) => tracing::warn!(
-                error = error.report(),
-                "expired responses to idempotent requests cannot be deleted; retrying in an hour"
-            ),
-        }
-        let expired = Utc::now() - AUDIT_LOG_TTL;
-        let purged = self.store.purge_audit_log(expired, MAX_AUDIT_ENTRIES);
-        if let Err(error) = purged.await {
-            tracing::warn!(
-                error = error.report(),
-                "expired audit log entries cannot be deleted; retrying in an hour"
-            );
-        }
-        let unusable_since = Utc::now() - UNUSABLE_KEY_TTL;
-        let purged = self.store.purge_api_keys(unusable_since, MAX_UNUSABLE_KEYS);
-        if let Err(error) = purged.await {
-            tracing::warn!(
-                error = error.report(),
-                "revoked and expired API keys cannot be deleted; retrying in an hour"
-            );
-        }
-        let unused_since = Utc::now() - SERVICES_TTL;
-        if let Err(error) = self.store.purge_contents(unused_since).await {
-            tracing::warn!(
-                error = error.report(),
-                "unused services cannot be deleted; retrying in an hour"
-            );
-        }
-        self.purge_forgotten_devices().await;
-        self.purge_recent_calls().await;
-        self.purge_recordings().await;
-    }
-
-    async fn purge_forgotten_devices(&self) {
-        let forgotten_before = Utc::now() - FORGOTTEN_TTL;
-        if let Err(error) = self.store.purge_forgotten_devices(forgotten_before).await {
-            tracing::warn!(
-                error = error.report(),
-                "the marks of forgotten devices cannot be deleted; retrying in an hour"
-            );
-        }
-    }
-
-    async fn purge_recent_calls(&self) {
-        if let Err(error) = self.store.purge_recent_calls().await {
-            tracing::warn!(
-                error = error.report(),
-                "old calls cannot be deleted from the journal; retrying in an hour"
-            );
-        }
-    }
-
-    async fn purge_recordings(&self) {
-        match self.store.purge_recordings().await {
-            Ok(0) => {}
-            Ok(recordings) => {
-                tracing::info!(recordings, "recordings deleted after their retention")
-            }
-            Err(error) => tracing::warn!(
-                error = error.report(),
-                "recordings cannot be deleted after their retention; retrying in an hour"
-            ),
-        }
     }
 }
 
