@@ -264,13 +264,16 @@ async fn abandoned_upload_is_cancelled() {
     let place = folder.path().join(format!("skills-books/public/{id}"));
     let objects = || std::fs::read_dir(&place).map_or(0, Iterator::count);
     assert_eq!(objects(), 1);
-    assert_eq!(store.cancel_abandoned_skills_books(LEASE).await.unwrap(), 0);
+    assert_eq!(
+        store.cancel_abandoned_skills_books(LEASE).await.unwrap(),
+        []
+    );
     assert_eq!(
         store
             .cancel_abandoned_skills_books(Duration::ZERO)
             .await
             .unwrap(),
-        1
+        [(OWNER, id)]
     );
     assert_eq!(indexed(&store, id).await.0, BookState::Cancelled);
     assert_eq!(objects(), 0);

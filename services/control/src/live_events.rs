@@ -19,9 +19,7 @@ impl Control {
 
     /// A webhook was created, changed or deleted.
     pub(crate) fn webhook_changed(&self, org: OrgId, id: WebhookId) {
-        record(&self.bus, Owner::Org(org), || LiveEvent::WebhookChanged {
-            id: id.to_string(),
-        });
+        webhook_changed(&self.bus, org, id);
     }
 
     /// A skills book has this state from now on, or none, because it is deleted.
@@ -33,6 +31,13 @@ impl Control {
     pub(crate) fn voice_changed(&self, owner: Owner, id: VoiceId, state: Option<VoiceState>) {
         voice_changed(&self.bus, owner, id, state);
     }
+}
+
+/// Like the method, for workers.
+pub(crate) fn webhook_changed(bus: &Bus, org: OrgId, id: WebhookId) {
+    record(bus, Owner::Org(org), || LiveEvent::WebhookChanged {
+        id: id.to_string(),
+    });
 }
 
 /// Like the method, for workers.

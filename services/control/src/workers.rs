@@ -82,7 +82,7 @@ pub fn start_workers(
         shutdown.spawn(orphans::run(store.clone(), shutdown.clone()));
     }
     if config.webhooks_senders > 0 {
-        let worker = webhooks::Worker::new(config, store.clone(), webhooks, budgets);
+        let worker = webhooks::Worker::new(config, (store.clone(), bus.clone()), webhooks, budgets);
         shutdown.spawn(worker.run(shutdown.clone()));
     }
     if let Some(endpoint) = Endpoint::from_config(&config.embeddings) {

@@ -132,7 +132,12 @@ impl LeasedJob for Ingestion {
         shutdown: &Shutdown,
     ) -> Result<(), String> {
         let (id, store) = (job.id, &self.store);
-        let task = Task { store, worker, job };
+        let task = Task {
+            store,
+            bus: &self.bus,
+            worker,
+            job,
+        };
         let result = tokio::select! {
             result = task.ingest() => result,
             () = lease::renew_until_lost(|| store.renew_skills_book(worker, id, TASK_LEASE)) => Err(IngestionError::LeaseLost),
@@ -171,8 +176,15 @@ impl LeasedJob for Ingestion {
         }
         self.next_sweep = Instant::now() + SWEEP_INTERVAL;
         match self.store.cancel_abandoned_skills_books(UPLOAD_TTL).await {
-            Ok(0) => {}
-            Ok(books) => tracing::info!(books, "abandoned skills books cancelled"),
+            Ok(cancelled) if cancelled.is_empty() => {}
+            Ok(cancelled) => {
+                let state = Some(BookState::Cancelled);
+                for (owner, id) in &cancelled {
+                    live_events::book_changed(&self.bus, *owner, *id, state);
+                }
+                let books = cancelled.len();
+                tracing::info!(books, "abandoned skills books cancelled");
+            }
             Err(error) => {
                 tracing::warn!(%error, "abandoned skills books cannot be cancelled; retrying in an hour")
             }
@@ -183,6 +195,7 @@ impl LeasedJob for Ingestion {
 /// One book that this worker has leased.
 struct Task<'a> {
     store: &'a Store,
+    bus: &'a Bus,
     worker: Uuid,
     job: &'a BookJob,
 }
@@ -208,6 +221,7 @@ impl Task<'_> {
             .store
             .begin_indexing_skills_book(self.worker, id, total, parser.sha256());
         let mut next = stored.await?.ok_or(IngestionError::LeaseLost)?;
+        live_events::book_changed(self.bus, job.owner, id, Some(BookState::Indexing));
         // The store has compared the hash: the stored chunks are the same.
         for _ in 0..next {
             parser.next().await?;

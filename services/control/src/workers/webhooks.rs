@@ -16,6 +16,7 @@ mod secret;
 
 use std::{sync::Arc, time::Duration};
 
+use switchboard_bus::Bus;
 use switchboard_runtime::{
     backoff::Backoff,
     budget::{Budgets, Kind},
@@ -62,7 +63,7 @@ pub(super) struct Worker {
 impl Worker {
     pub(super) fn new(
         config: &Config,
-        store: Store,
+        (store, bus): (Store, Bus),
         metrics: WebhookMetrics,
         budgets: &Budgets,
     ) -> Self {
@@ -72,6 +73,7 @@ impl Worker {
         Self {
             context: Arc::new(AttemptContext {
                 store,
+                bus,
                 client,
                 metrics,
             }),

@@ -4,6 +4,7 @@ use std::{io::Write, time::Duration};
 
 use http::Method;
 use serde_json::{Value, json};
+use switchboard_bus::Seen;
 use switchboard_control::Authorities;
 use switchboard_test_support::eventually::eventually_some;
 
@@ -95,6 +96,7 @@ async fn status_410_disables_the_webhook() {
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[Reply::Status(410)]).await;
     let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let mut watch = installation.bus.watch_live(org.id(), None).await.unwrap();
     let id = installation.send_test_event(&org, &webhook).await;
     let path = format!("/v1/webhooks/{webhook}");
     let disabled = async || {
@@ -102,6 +104,18 @@ async fn status_410_disables_the_webhook() {
     };
     let shown = eventually_some("the webhook is disabled", disabled).await;
     assert_eq!(shown["disabled_reason"], "gone");
+    let changed = async {
+        loop {
+            // What happened just before the watch may be a gap.
+            if let Seen::Event(event) = watch.next().await {
+                return event;
+            }
+        }
+    };
+    let changed = tokio::time::timeout(Duration::from_secs(5), changed).await;
+    let changed = changed.unwrap();
+    assert_eq!(&*changed.name, "webhook.changed");
+    assert!(changed.data.contains(&webhook), "{changed:?}");
     let failed = installation
         .delivery(&org, &id, |found| found["state"] == "failed")
         .await;

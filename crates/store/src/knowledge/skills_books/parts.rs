@@ -233,14 +233,14 @@ impl Store {
         })
     }
 
-    /// Cancels a batch of books without a new part for this long; returns how many.
+    /// Cancels a batch of books without a new part for this long; returns them.
     ///
     /// # Errors
     /// [`SkillsBookError`] if there is no object store or the database fails.
     pub async fn cancel_abandoned_skills_books(
         &self,
         after: Duration,
-    ) -> Result<usize, SkillsBookError> {
+    ) -> Result<Vec<(Owner, SkillsBookId)>, SkillsBookError> {
         let query = sqlx::query!(
             "SELECT id, org_id FROM skills_books WHERE state = 'uploading' AND updated_at <= now() - $1::interval
              ORDER BY updated_at LIMIT 100",
@@ -248,12 +248,14 @@ impl Store {
         );
         let abandoned =
             with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
-        for book in &abandoned {
+        let mut cancelled = Vec::new();
+        for book in abandoned {
             let owner = Owner::from_column(book.org_id);
-            self.cancel_skills_book(owner, SkillsBookId::from_uuid(book.id))
-                .await?;
+            let id = SkillsBookId::from_uuid(book.id);
+            self.cancel_skills_book(owner, id).await?;
+            cancelled.push((owner, id));
         }
-        Ok(abandoned.len())
+        Ok(cancelled)
     }
 
     async fn parts(&self, owner: Owner, id: SkillsBookId) -> Result<Vec<Part>, StoreError> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::Full;
+use switchboard_bus::Bus;
 use switchboard_store::{AttemptOutcome, ClaimedDelivery, Store};
 
 use super::{
@@ -14,7 +15,10 @@ use super::{
     schedule,
     secret::SecretVault,
 };
-use crate::metrics::{AttemptResult, WebhookMetrics};
+use crate::{
+    live_events,
+    metrics::{AttemptResult, WebhookMetrics},
+};
 
 /// How long all deliveries to a webhook may fail until it is disabled.
 const FAILURE_GRACE: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -24,6 +28,7 @@ const AGENT: HeaderValue =
 /// What all attempts share.
 pub(super) struct AttemptContext {
     pub(super) store: Store,
+    pub(super) bus: Bus,
     pub(super) client: WebhookClient,
     pub(super) metrics: WebhookMetrics,
 }
@@ -89,6 +94,7 @@ impl AttemptContext {
         match store.disable_webhook(delivery, reason, grace).await {
             Ok(true) => {
                 tracing::info!(org.id = %org, webhook.id = %id, reason, "webhook disabled");
+                live_events::webhook_changed(&self.bus, org, id);
             }
             Ok(false) => {}
             // The next failure disables the webhook.
