@@ -65,8 +65,7 @@ pub struct Config {
     pub mcp_authorization_servers: Vec<String>,
 
     /// Maximum number of open notification streams and streams of events per API key or token subject;
-    /// protects
-    /// connections and memory
+    /// protects connections and memory
     #[arg(long, env, default_value_t = 32, value_name = "COUNT")]
     pub mcp_listeners_per_caller: usize,
 
