@@ -107,14 +107,8 @@ fn samples() -> Vec<Message> {
             org: Some(org),
             uri: Bytes::from_static(b"test://a"),
         },
-        Message::Watched {
-            org,
-            began_ms: Some(1_800_000_000_123),
-        },
-        Message::Watched {
-            org,
-            began_ms: None,
-        },
+        watched(org, Some(1_800_000_000_123)),
+        watched(org, None),
         chunk(org, Chunk::Text("现在##END".into())),
         chunk(org, Chunk::KeepAlive),
         chunk(org, Chunk::Style(r#"{"voice_id":"warm-1"}"#.into())),
@@ -122,6 +116,10 @@ fn samples() -> Vec<Message> {
         cancellation(org, Some([0xff; 8]), CancelReason::Unwanted),
         cancellation(org, None, CancelReason::Superseded),
     ]
+}
+
+fn watched(org: OrgId, began_ms: Option<u64>) -> Message {
+    Message::Watched { org, began_ms }
 }
 
 fn chunk(org: OrgId, chunk: Chunk) -> Message {
