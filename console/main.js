@@ -28,7 +28,7 @@ import { Missing } from './components/missing.js';
 import { t } from './i18n.js';
 import { live } from './live.js';
 import { effect, h, render, useEffect, useState } from './preact.js';
-import { navigate, route, start } from './router.js';
+import { href, navigate, route, start } from './router.js';
 import { SCREENS, isOpen } from './screens.js';
 import { refused } from './components/sign_in.js';
 import { SignInPage } from './screens/sign_in.js';
@@ -68,7 +68,7 @@ function App() {
   if (session.value === null) return h(SignInPage, null);
   const { screen, params, query, path } = route.value;
   if (path === '/' && !session.value.org_id) {
-    navigate('/organisation', { replace: true });
+    navigate(href('/organisation'), { replace: true });
     return null;
   }
   return h(Shell, null, screen && isOpen(screen) ? h(screen.view, { key: screen.paths[0], params, query }) : h(Missing, { key: path }));

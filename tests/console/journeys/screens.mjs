@@ -1,4 +1,5 @@
 // Every screen and every dialog: rules of accessibility in both themes and languages, and reflow.
+import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -28,6 +29,7 @@ export const SCREENS = {
     const { operator_key: key } = JSON.parse(readFileSync(join(world.system.folder, 'up.json'), 'utf8'));
     for (const language of /** @type {const} */ (['en', 'zh'])) {
       const page = await world.signedIn({ key, language });
+      assert.equal(new URL(page.url()).pathname, '/console/organisation');
       for (const path of ['/cluster', '/organisation']) {
         await open(page, path);
         await world.audit(page, `${path} of an operator, ${language}`, { bothThemes: true });
