@@ -2,9 +2,12 @@
  * The types of the API: those of the OpenAPI document, and what a device registers.
  *
  * @typedef {import('switchboard-api').components['schemas']} Schemas
- * @typedef {Schemas['Device'] & {labels?: string[], note?: string | null, approvals?: Record<string, ApprovalState>}} Device
+ * @typedef {Schemas['Device'] & {approvals?: Record<string, ApprovalState>}} Device
  * @typedef {Schemas['CallResult']} CallResult
  * @typedef {Schemas['StoredCall']} StoredCall
+ * @typedef {Schemas['RecentCall']} RecentCall
+ * @typedef {Schemas['GroupCallItem']} GroupCallItem
+ * @typedef {Schemas['LabelCount']} LabelCount
  * @typedef {Schemas['Outcome']} Outcome
  * @typedef {Schemas['Delivered']} Delivered
  * @typedef {Schemas['Usage']} Usage
@@ -23,24 +26,6 @@
  * @typedef {Schemas['Org'] & {journal_params?: boolean, model_approval?: 'off' | 'required'}} Org
  * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
- *
- * @typedef {object} JournalEntry one synchronous call that has ended
- * @property {string} id
- * @property {string} call_id
- * @property {string} ended_at
- * @property {string} device_id
- * @property {string} service
- * @property {string} outcome
- * @property {string} delivered
- * @property {number} elapsed_ms
- * @property {'rest' | 'mcp' | 'chat'} via
- * @property {{kind: 'key' | 'token' | 'npc' | 'assistant', id?: string, name?: string}} caller
- * @property {number} params_bytes
- * @property {number} result_bytes
- * @property {string} [params] JSON text, or its beginning
- * @property {boolean} [params_cut]
- * @property {string} [result] JSON text, or its beginning
- * @property {boolean} [result_cut]
  *
  * @typedef {'approved' | 'unapproved' | 'changed'} ApprovalState
  * @typedef {object} ServiceDefinition as a device registered it

@@ -12,7 +12,7 @@ import { Filter, Select } from './field.js';
 import { Icon } from './icon.js';
 import { table } from './table.js';
 
-/** @typedef {import('../types.js').JournalEntry} Entry */
+/** @typedef {import('../types.js').RecentCall} Entry */
 
 const OUTCOMES = ['succeeded', 'failed', 'invalid', 'unknown_device', 'unknown_service', 'offline', 'overloaded', 'cancelled', 'timed_out', 'lost', 'unavailable'];
 const VIAS = { rest: 'REST', mcp: 'MCP', chat: 'NPC' };

@@ -19,7 +19,7 @@ const LABEL = /^[A-Za-z0-9._:/=-]{1,63}$/;
 /** The labels in an address, which has them separated by commas. @param {URLSearchParams} query */
 export const labelsOf = (query) => (query.get('label') ?? '').split(',').filter(Boolean);
 
-/** The labels that devices have, with how many have each. @returns {{label: string, devices: number}[]} */
+/** The labels that devices have, with how many have each. @returns {import('../types.js').LabelCount[]} */
 export function useLabels() {
   const known = useResource('/v1/labels', { limit: 200 });
   useLive(known.reload, ['device']);

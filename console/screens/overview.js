@@ -110,7 +110,7 @@ function Recent() {
   const recent = useResource('/v1/calls/recent', { limit: CALLS_SHOWN });
   useLive(recent.reload);
   useLive(recent.reload, ['call']);
-  const calls = /** @type {import('../types.js').JournalEntry[] | undefined} */ (recent.data?.items);
+  const calls = /** @type {import('../types.js').RecentCall[] | undefined} */ (recent.data?.items);
   return h(Card, { title: t('overview.recent'), flush: true },
     recent.error && !calls ? h('div', { class: 'body' }, h(Failure, { error: recent.error, retry: recent.reload }))
       : !calls ? h('div', { class: 'body' }, h('span', { class: 'bone' }))
