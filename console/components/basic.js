@@ -69,7 +69,7 @@ export function Presence({ online }) {
 const OUTCOMES = {
   succeeded: ['good', 'check'], failed: ['bad', 'cross'], invalid: ['warn', 'warning'], unknown_device: ['warn', 'question'],
   unknown_service: ['warn', 'question'], offline: ['calm', 'ring'], overloaded: ['warn', 'warning'], cancelled: ['calm', 'minus'],
-  timed_out: ['warn', 'clock'], lost: ['bad', 'question'], expired: ['calm', 'clock'], unavailable: ['warn', 'warning'], queued: ['calm', 'clock'], sent: ['calm', 'right'],
+  timed_out: ['warn', 'clock'], lost: ['bad', 'question'], expired: ['calm', 'clock'], unavailable: ['warn', 'warning'], not_sent: ['warn', 'warning'], queued: ['calm', 'clock'], sent: ['calm', 'right'],
 };
 
 /** How a call ended, or its state before that. @param {{outcome: string}} props */

@@ -23,44 +23,59 @@ import { isStream, read } from '../sse.js';
  */
 
 const MAX_LOG_LINES = 200;
+export const STREAM_OR_JSON = 'text/event-stream, application/json';
 
-/** The last call of a form. @param {string} device */
-export function useCall(device) {
-  const [run, setRun] = useState(/** @type {Run | undefined} */ (undefined));
-  const stopping = useRef(/** @type {AbortController | undefined} */ (undefined));
-  useEffect(() => () => stopping.current?.abort(), []);
+/**
+ * The last request of a form whose response is a stream of events, or JSON. A request that is
+ * stopped, replaced or left is aborted, and the server cancels its calls.
+ * @template {{state: 'running' | 'ended' | 'stopped', error?: Error}} R
+ * @param {(run: R, event: import('../sse.js').ServerEvent) => R} next what an event changes
+ * @param {(data: any, status: number) => Partial<R>} whole what a response changes that is no stream
+ */
+export function useRun(next, whole) {
+  const [run, setRun] = useState(/** @type {R | undefined} */ (undefined));
+  const current = useRef(/** @type {AbortController | undefined} */ (undefined));
+  useEffect(() => () => current.current?.abort(), []);
 
-  const start = async (/** @type {Request} */ request, /** @type {string} */ key) => {
-    stopping.current?.abort();
+  const start = async (/** @type {R} */ begin, /** @type {string} */ path, /** @type {Parameters<typeof send>[2]} */ options) => {
+    current.current?.abort();
     const controller = new AbortController();
-    stopping.current = controller;
-    const change = (/** @type {(run: Run) => Run} */ next) => {
-      if (stopping.current === controller) setRun((before) => (before ? next(before) : before));
+    current.current = controller;
+    const change = (/** @type {(run: R) => R} */ act) => {
+      if (current.current === controller) setRun((before) => (before ? act(before) : before));
     };
-    setRun({ state: 'running', request, log: [] });
+    setRun(begin);
     try {
-      const { mode, ...rest } = request;
-      const response = await send('POST', path`/v1/devices/${device}/calls`, {
-        accept: mode === 'sync' ? 'text/event-stream, application/json' : 'application/json',
-        body: mode === 'sync' ? rest : request, key, signal: controller.signal,
-      });
+      const response = await send('POST', path, { ...options, signal: controller.signal });
       if (!isStream(response)) {
         const data = await response.json();
-        change((before) => ({ ...before, state: 'ended', ...(response.status === 202 ? { accepted: data } : { result: data }) }));
+        change((before) => ({ ...before, state: 'ended', ...whole(data, response.status) }));
         return;
       }
-      await read(response, (event) => change((before) => after(before, event)));
+      await read(response, (event) => change((before) => next(before, event)));
       change((before) => (before.state === 'running' ? { ...before, state: 'ended', error: new Problem(502, { type: 'lost', title: '', detail: '' }, undefined, undefined) } : before));
     } catch (error) {
       change((before) => (controller.signal.aborted ? { ...before, state: 'stopped' } : { ...before, state: 'ended', error: /** @type {Error} */ (error) }));
     }
   };
   const stop = () => {
-    const controller = stopping.current;
-    controller?.abort();
+    current.current?.abort();
     setRun((before) => (before?.state === 'running' ? { ...before, state: 'stopped' } : before));
   };
   return { run, start, stop };
+}
+
+/** The last call of a form. @param {string} device */
+export function useCall(device) {
+  const { run, start, stop } = useRun(after, (data, status) => (status === 202 ? { accepted: data } : { result: data }));
+  return {
+    run, stop, start: (/** @type {Request} */ request, /** @type {string} */ key) => {
+      const { mode, ...rest } = request;
+      return start({ state: 'running', request, log: [] }, path`/v1/devices/${device}/calls`, {
+        accept: mode === 'sync' ? STREAM_OR_JSON : 'application/json', body: mode === 'sync' ? rest : request, key,
+      });
+    },
+  };
 }
 
 /** What an event changes. @param {Run} run @param {import('../sse.js').ServerEvent} event @returns {Run} */

@@ -10,9 +10,10 @@ import { table } from '../components/table.js';
 import { plain } from '../form/safe.js';
 import { duration, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useMemo } from '../preact.js';
+import { h, useMemo, useRef, useState } from '../preact.js';
 import { useList, useResource } from '../resource.js';
 import { setQuery } from '../router.js';
+import { useUnsaved } from '../unsaved.js';
 import { serviceNames } from './devices.js';
 
 /** @typedef {import('../types.js').Device} Device */
@@ -28,12 +29,18 @@ const MAX_DEVICES = 200;
 /** @param {{query: URLSearchParams}} props */
 function Group({ query }) {
   const labels = labelsOf(query);
+  const set = labels.join();
   const list = useList('/v1/devices', 'devices', { services: 'names', label: labels }, MAX_DEVICES);
   useLive(list.reload, ['device']);
+  const { run, start, stop } = useGroupCall();
+  useUnsaved(run?.state === 'running');
   const devices = labels.length > 0 ? /** @type {Device[] | undefined} */ (list.data?.items) : [];
   const offers = offered(devices ?? []);
-  const wanted = query.get('service');
-  const service = offers.find((each) => each.name === wanted) ?? offers[0];
+  // Devices come and go, and the order of the services changes with them: the form stays with the one it began with.
+  const first = useRef({ set, name: '' });
+  if (first.current.set !== set) first.current = { set, name: '' };
+  first.current.name ||= offers[0]?.name ?? '';
+  const name = query.get('service') || first.current.name;
   const tooMany = devices !== undefined && list.data?.more;
   return h('div', { class: 'stack wide' },
     h(Head, { title: t('group.title'), text: t('group.text'), back: { to: '/devices', label: t('devices.title') } }),
@@ -43,8 +50,10 @@ function Group({ query }) {
       labels.length > 0 && (devices ? h('p', { class: 'number', role: 'status' }, t('devices.shown', { n: devices.length, online: number(devices.filter((device) => device.online).length) })) : h(Bone, { width: 160 })),
       tooMany && h(Notice, { tone: 'warn' }, t('group.tooMany', { n: MAX_DEVICES })))),
     labels.length === 0 ? h(Card, { flush: true }, h(Empty, { title: t('group.choose'), text: t('group.choose.text') }))
-      : devices && !service ? h(Card, { flush: true }, h(Empty, { picture: false, title: t('group.noServices') }))
-        : service && h(Form, { key: `${service.name} ${labels.join()}`, labels, offers, service, disabled: Boolean(tooMany), total: devices?.length ?? 0 }));
+      : devices && !name && h(Card, { flush: true }, h(Empty, { picture: false, title: t('group.noServices') })),
+    h('div', { class: 'service-columns' },
+      labels.length > 0 && devices && name && h(Form, { key: `${name} ${set}`, labels, offers, name, run, start, disabled: Boolean(tooMany), total: devices.length }),
+      (run || (labels.length > 0 && devices && name)) && h(Card, { title: t('group.outcomes'), flush: true }, run ? h(Outcomes, { run, stop }) : h(Empty, { title: t('service.result.none'), text: t('group.outcomes.text') }))));
 }
 
 /** The services of some devices, those that most of them offer first. @param {Device[]} devices @returns {{name: string, count: number, device: string}[]} */
@@ -61,28 +70,32 @@ export function offered(devices) {
   return [...found.values()].sort((a, b) => b.count - a.count || (a.name < b.name ? -1 : 1));
 }
 
-/** @param {{labels: string[], offers: ReturnType<typeof offered>, service: ReturnType<typeof offered>[number], disabled: boolean, total: number}} props */
-function Form({ labels, offers, service, disabled, total }) {
-  const resource = useResource(path`/v1/devices/${service.device}`);
-  const definition = /** @type {import('../types.js').Service | undefined} */ (resource.data?.services?.[service.name]);
-  const { run, start, stop } = useGroupCall();
-  const choose = h(SelectField, { label: t('calls.service'), value: service.name, onChange: (name) => setQuery({ service: name }), hint: t('group.schema', { device: plain(service.device) }), options: offers.map((each) => ({ value: each.name, label: t('group.offered', { name: plain(each.name), count: each.count, n: total }) })) });
-  return h('div', { class: 'service-columns' },
-    h(Card, { class: 'call-card' }, h('div', { class: 'stack' },
-      choose,
-      definition ? h(Fields, { definition, errors: run?.error instanceof Problem ? run.error.errors : [], busy: run?.state === 'running', disabled, total, call: (params) => start({ labels, service: service.name, params }) })
-        : resource.error ? h(Failure, { error: resource.error, retry: resource.reload }) : h(Bone, { width: 260 }))),
-    h(Card, { title: t('group.outcomes'), flush: true }, run ? h(Outcomes, { run, stop }) : h(Empty, { title: t('service.result.none'), text: t('group.outcomes.text') })));
+/** @param {{labels: string[], offers: ReturnType<typeof offered>, name: string, run: GroupRun | undefined, start: ReturnType<typeof useGroupCall>['start'], disabled: boolean, total: number}} props */
+function Form({ labels, offers, name, run, start, disabled, total }) {
+  const service = offers.find((each) => each.name === name);
+  // The definition is that of the device which was the first, even if another one comes before it.
+  const source = useRef(/** @type {string | undefined} */ (undefined));
+  source.current ??= service?.device;
+  const resource = useResource(source.current && path`/v1/devices/${source.current}`);
+  const definition = /** @type {import('../types.js').Service | undefined} */ (resource.data?.services?.[name]);
+  const options = (service ? offers : [{ name, count: 0 }, ...offers]).map((each) => ({ value: each.name, label: t('group.offered', { name: plain(each.name), count: each.count, n: total }) }));
+  const errors = run?.service === name && run.error instanceof Problem ? run.error.errors : [];
+  return h(Card, { class: 'call-card' }, h('div', { class: 'stack' },
+    h(SelectField, { label: t('calls.service'), value: name, onChange: (value) => setQuery({ service: value }), hint: source.current && t('group.schema', { device: plain(source.current) }), options }),
+    !service && h(Notice, { tone: 'warn', role: 'status' }, t('group.gone')),
+    definition ? h(Fields, { definition, errors, busy: run?.state === 'running', disabled: disabled || !service, total, call: (params) => start({ labels, service: name, params }) })
+      : resource.error ? h(Failure, { error: resource.error, retry: resource.reload })
+        : source.current && (resource.data ? h(Notice, { tone: 'warn' }, t('group.gone')) : h(Bone, { width: 260 }))));
 }
 
-/** @param {{definition: import('../types.js').Service, errors: import('../types.js').Violation[], busy: boolean, disabled: boolean, total: number, call: (params: unknown) => void}} props */
+/** @param {{definition: import('../types.js').Service, errors: import('../types.js').Violation[], busy: boolean, disabled: boolean, total: number, call: (params: Record<string, unknown>) => void}} props */
 function Fields({ definition, errors, busy, disabled, total, call }) {
   const schemaText = JSON.stringify(definition.parameters ?? null);
   const params = useParams(useMemo(() => JSON.parse(schemaText), [schemaText]));
   const submit = (/** @type {Event} */ event) => {
     event.preventDefault();
     params.setTouched(true);
-    if (params.reading.faults.length === 0) call(params.reading.value ?? {});
+    if (params.reading.faults.length === 0) call(/** @type {Record<string, unknown>} */ (params.reading.value ?? {}));
   };
   return h('form', { class: 'stack', noValidate: true, onSubmit: submit, 'data-call-form': true },
     definition.description && h('p', { class: 'small soft break' }, h(Text, null, definition.description)),
@@ -94,11 +107,11 @@ function Fields({ definition, errors, busy, disabled, total, call }) {
 /** @param {{run: GroupRun, stop: () => void}} props */
 function Outcomes({ run, stop }) {
   const { items, devices } = run;
-  const sums = Object.entries(items.reduce((all, { outcome }) => ({ ...all, [outcome]: (all[outcome] ?? 0) + 1 }), /** @type {Record<string, number>} */ ({})));
+  const sums = Object.entries(items.map(outcomeOf).reduce((all, outcome) => ({ ...all, [outcome]: (all[outcome] ?? 0) + 1 }), /** @type {Record<string, number>} */ ({})));
   return h('div', null,
     h('div', { class: 'body stack' },
       h('div', { class: 'row apart' },
-        h('strong', { role: 'status' }, t('group.progress', { done: number(items.length), n: devices ?? 0 })),
+        h('span', { class: 'row' }, h('code', { class: 'break' }, h(Text, null, run.service)), h('strong', { role: 'status' }, t('group.progress', { done: number(items.length), n: devices ?? 0 }))),
         run.state === 'running' && h(Button, { small: true, kind: 'danger', icon: 'stop', onClick: stop }, t('service.stop'))),
       h('progress', { class: 'full', 'aria-label': t('group.outcomes'), max: devices, value: devices === undefined && run.state === 'running' ? undefined : items.length }),
       h('div', { class: 'row' }, sums.map(([outcome, count]) => h('span', { class: 'row sum', key: outcome }, h(Outcome, { outcome }), h('strong', { class: 'number' }, number(count))))),
@@ -108,7 +121,7 @@ function Outcomes({ run, stop }) {
       label: t('group.outcomes'), items, id: (item) => item.device_id,
       columns: [
         { title: t('calls.device'), width: 90, cell: (item) => h(Id, { id: item.device_id, to: `/devices/${encodeURIComponent(item.device_id)}` }) },
-        { title: t('journal.outcome'), width: 90, cell: (item) => h(Outcome, { outcome: item.outcome }) },
+        { title: t('journal.outcome'), width: 90, cell: (item) => h(Outcome, { outcome: outcomeOf(item) }) },
         { title: t('calls.delivered'), width: 80, wide: true, cell: (item) => h('span', { class: 'soft' }, h(Delivered, { delivered: item.delivered })) },
         { title: t('calls.took'), width: 60, number: true, cell: (item) => h('span', { class: 'number nowrap' }, duration(item.elapsed_ms)) },
         { title: t('service.result'), width: 80, cell: (item) => h(Answer, { item }) },
@@ -116,9 +129,13 @@ function Outcomes({ run, stop }) {
     }));
 }
 
+/** How the call of one device ended; it has no outcome if it was refused before it was sent. @param {Item} item */
+const outcomeOf = (item) => item.outcome ?? 'not_sent';
+
 /** What one device answered, or why it did not. @param {{item: Item}} props */
-function Answer({ item: { device_id: id, result, problem } }) {
+function Answer({ item: { device_id: id, result, result_valid: valid, problem } }) {
+  const [open, setOpen] = useState(false);
   if (problem) return h('span', { class: 'small soft break' }, h(Text, null, String(problem.detail ?? problem.title ?? '')));
   if (result === undefined || result === null) return null;
-  return h('details', null, h('summary', { 'aria-label': `${t('service.result')}: ${id}` }, t('service.result')), h(Result, { result }));
+  return h('details', { onToggle: (/** @type {any} */ event) => setOpen(event.currentTarget.open) }, h('summary', { 'aria-label': `${t('service.result')}: ${id}` }, t('service.result')), open && h(Result, { result, valid }));
 }

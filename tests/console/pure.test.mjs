@@ -196,7 +196,7 @@ test('a stream takes the place of polling where events are about what is shown',
 
 test('the outcomes of a group call come one by one', () => {
   const event = (type, data) => ({ type, data: JSON.stringify(data), id: undefined });
-  let run = next({ state: 'running', items: [] }, event('started', { devices: 2 }));
+  let run = next({ state: 'running', service: 'echo', items: [] }, event('started', { devices: 2 }));
   run = next(run, event('progress', { device_id: 'a', progress: 1 }));
   run = next(run, event('item', { device_id: 'a', outcome: 'succeeded', delivered: 'yes', elapsed_ms: 1 }));
   run = next(run, { type: 'item', data: 'no JSON', id: undefined });

@@ -81,7 +81,7 @@ export const common = {
   'secret.copied': 'I have stored it',
   'secret.qr': 'The same text, for the camera of the device or of a phone.',
   'leave.title': 'Leave without saving?',
-  'leave.text': 'What you have typed here is not saved and would be lost.',
+  'leave.text': 'What you have typed here is not saved and would be lost. A group call in flight is cancelled.',
   'leave.act': 'Leave',
   'leave.stay': 'Stay here',
 

@@ -105,6 +105,7 @@ export const devices = {
   'group.choose': 'Choose a label',
   'group.choose.text': 'Devices get labels on their own pages.',
   'group.noServices': 'None of these devices has registered a service',
+  'group.gone': 'None of these devices offers this service now.',
   'group.tooMany': 'These are more than {n} devices: add a label.',
   'group.schema': 'The form is that of {device}.',
   'group.offered': '{name}: {count} of {n}',

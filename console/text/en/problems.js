@@ -52,6 +52,7 @@ export const problems = {
   'outcome.lost': 'Lost',
   'outcome.expired': 'Expired',
   'outcome.unavailable': 'Not sent',
+  'outcome.not_sent': 'Refused',
   'outcome.queued': 'Queued',
   'outcome.sent': 'Sent',
 

@@ -81,7 +81,7 @@ export const common = {
   'secret.copied': '我已保存',
   'secret.qr': '同样的内容，供设备或手机的摄像头读取。',
   'leave.title': '不保存就离开？',
-  'leave.text': '在此输入的内容尚未保存，离开后会丢失。',
+  'leave.text': '在此输入的内容尚未保存，离开后会丢失。进行中的群组调用会被取消。',
   'leave.act': '离开',
   'leave.stay': '留在此页',
 

@@ -105,6 +105,7 @@ export const devices = {
   'group.choose': '选择标签',
   'group.choose.text': '设备的标签在其页面上设置。',
   'group.noServices': '这些设备都没有注册服务',
+  'group.gone': '这些设备目前都不提供此服务。',
   'group.tooMany': '设备超过 {n} 台：请再添加一个标签。',
   'group.schema': '表单来自 {device}。',
   'group.offered': '{name}：{n} 台中的 {count} 台',

@@ -52,6 +52,7 @@ export const problems = {
   'outcome.lost': '丢失',
   'outcome.expired': '已过期',
   'outcome.unavailable': '未发送',
+  'outcome.not_sent': '被拒绝',
   'outcome.queued': '排队中',
   'outcome.sent': '已发送',
 
