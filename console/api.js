@@ -4,6 +4,7 @@
  * and then repeats the request, so that nothing typed is lost.
  */
 import { signal } from './preact.js';
+import { releaseAll } from './unsaved.js';
 
 /** @typedef {import('./types.js').Session} Session */
 /** @typedef {import('./types.js').Violation} Violation */
@@ -53,8 +54,19 @@ const AWAY = ['service_unavailable', 'store_unavailable', 'bus_unavailable', 'cr
 /** @type {(() => void)[]} */
 let waiting = [];
 
-/** The session is there: continues what waits for it. @param {Session} value */
+/**
+ * The session is there: repeats the requests that wait for it. Those of another organisation are
+ * dropped with the page and all that it shows; they must never be repeated with other rights.
+ * @param {Session} value
+ */
 export function signedIn(value) {
+  const before = session.value;
+  if (before && (before.org_id !== value.org_id || before.is_operator !== value.is_operator)) {
+    waiting = [];
+    releaseAll();
+    location.replace('/console/');
+    return;
+  }
   session.value = value;
   signInAgain.value = false;
   for (const resume of waiting.splice(0)) resume();

@@ -4,7 +4,7 @@ import { signal, useLayoutEffect } from './preact.js';
 /** One member for each form with changes that are not saved. */
 const held = new Set();
 
-/** How the page goes on once the person agrees to lose the changes; undefined if nothing is asked. @type {import('./vendor/signals.mjs').Signal<(() => void) | undefined>} */
+/** How the page continues once the person agrees to lose the changes; undefined if nothing is asked. @type {import('./vendor/signals.mjs').Signal<(() => void) | undefined>} */
 export const leaving = signal(undefined);
 
 /** Whether something would be lost. */
@@ -29,6 +29,11 @@ export function hold(holder) {
 export function release(holder) {
   held.delete(holder);
   if (held.size === 0) removeEventListener('beforeunload', ask);
+}
+
+/** Drops all changes: the page is about to be replaced. */
+export function releaseAll() {
+  for (const holder of [...held]) release(holder);
 }
 
 /** Holds the page while a view has changes. @param {boolean} dirty */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { Problem, retryAfter, url } from '../../console/api.js';
+import { Problem, get, retryAfter, session, signInAgain, signedIn, url } from '../../console/api.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
 import { next } from '../../console/components/group_call.js';
@@ -208,4 +208,30 @@ test('the outcomes of a group call come one by one', () => {
 test('the service that most devices offer is the first', () => {
   const devices = [{ id: 'a', service_names: ['wave', 'echo'] }, { id: 'b', service_names: ['echo'] }, { id: 'c', service_names: [] }];
   assert.deepEqual(offered(devices), [{ name: 'echo', count: 2, device: 'a' }, { name: 'wave', count: 1, device: 'a' }]);
+});
+
+test('requests wait for a session of the same organisation, and never use that of another', async (context) => {
+  const organisation = (id) => ({ org_id: id, is_operator: false, scopes: [], restrictions: {}, actor: {} });
+  const replaced = [];
+  globalThis.location = { replace: (to) => replaced.push(to) };
+  let status = 401;
+  const fetched = context.mock.method(globalThis, 'fetch', async () => new Response('{}', { status }));
+  session.value = organisation('org_a');
+  const same = get('/v1/org');
+  await settled();
+  assert.equal(signInAgain.value, true);
+  status = 200;
+  signedIn(organisation('org_a'));
+  await same;
+  assert.equal(fetched.mock.callCount(), 2);
+  status = 401;
+  get('/v1/org');
+  await settled();
+  status = 200;
+  signedIn(organisation('org_b'));
+  await settled();
+  assert.deepEqual([fetched.mock.callCount(), replaced, session.value.org_id], [3, ['/console/'], 'org_a']);
+  delete globalThis.location;
+  session.value = undefined;
+  signInAgain.value = false;
 });

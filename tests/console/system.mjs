@@ -70,9 +70,9 @@ export class System {
     await promisify(execFile)('psql', client);
   }
 
-  /** Sends a request with the first key. @param {string} method @param {string} path @param {unknown} [body] */
-  async api(method, path, body) {
-    const headers = { Authorization: `Bearer ${this.ready.api_key}`, 'Content-Type': 'application/json' };
+  /** Sends a request with the first key, or another. @param {string} method @param {string} path @param {unknown} [body] @param {string} [key] */
+  async api(method, path, body, key = this.ready.api_key) {
+    const headers = { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' };
     const response = await fetch(this.ready.http_url + path, { method, headers, body: body && JSON.stringify(body) });
     if (!response.ok) throw new Error(`${method} ${path}: ${response.status} ${await response.text()}`);
     return response.status === 204 ? undefined : response.json();

@@ -28,6 +28,21 @@ export const SESSIONS = {
     await page.context().close();
   },
 
+  async 'a session renewed by another organisation begins again, and repeats nothing'(page, world) {
+    const other = await world.api('POST', '/v1/orgs', { name: 'Neighbours' }, world.operatorKey);
+    await page.goto(`${world.url}/organisation`);
+    await page.getByLabel('Name', { exact: true }).fill('Taken over');
+    await page.context().clearCookies();
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('dialog').getByText('Your session has ended').waitFor();
+    await world.signIn(page, other.api_key);
+    await page.getByRole('heading', { name: 'No device has dialled in yet' }).waitFor();
+    assert.equal(new URL(page.url()).pathname, '/console/');
+    await page.getByText('Neighbours').first().waitFor();
+    assert.equal((await world.api('GET', '/v1/org', undefined, other.api_key)).name, 'Neighbours');
+    assert.notEqual((await world.api('GET', '/v1/org')).name, 'Taken over');
+  },
+
   async 'pages of other origins can do nothing with a session'(page, world) {
     const before = await world.api('GET', '/v1/api-keys');
     const picture = await uploadPicture(page);

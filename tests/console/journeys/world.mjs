@@ -1,4 +1,5 @@
 // What journeys share: the system, the browser, and people who sign in.
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export class World {
@@ -10,9 +11,14 @@ export class World {
     this.url = `${this.origin}/console`;
   }
 
-  /** @param {string} method @param {string} path @param {unknown} [body] @returns {Promise<any>} */
-  api(method, path, body) {
-    return this.system.api(method, path, body);
+  /** @param {string} method @param {string} path @param {unknown} [body] @param {string} [key] @returns {Promise<any>} */
+  api(method, path, body, key) {
+    return this.system.api(method, path, body, key);
+  }
+
+  /** The key of the operator of `up`. */
+  get operatorKey() {
+    return JSON.parse(readFileSync(join(this.system.folder, 'up.json'), 'utf8')).operator_key;
   }
 
   /** @param {string} path @param {unknown} patch */
