@@ -3,11 +3,12 @@ import { useAct } from '../act.js';
 import { may, path, remove, request } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Notice, Text, Time, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
+import { Confirm } from '../components/dialog.js';
 import { Icon } from '../components/icon.js';
 import { around, lines, ordered } from '../form/difference.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h } from '../preact.js';
+import { h, useRef, useState } from '../preact.js';
 import { useResource } from '../resource.js';
 import { href } from '../router.js';
 
@@ -41,36 +42,55 @@ export function DeviceApprovals({ device }) {
 /** @param {{device: string, item: ServiceApproval, reload: () => void}} props */
 function Service({ device, item, reload }) {
   const place = path`/v1/devices/${device}/services/${item.service}/approval`;
-  const approve = (/** @type {'device' | 'organisation'} */ scope) => async () => {
+  // The definition that was shown first stays until the person asks for the next: what is approved has been read.
+  const [first, setFirst] = useState(item);
+  const isOutdated = first.digest !== item.digest;
+  const shown = isOutdated ? first : item;
+  const [asked, setAsked] = useState(false);
+  const heading = useRef(/** @type {HTMLHeadingElement | null} */ (null));
+  /** The button that was pressed goes with the act. @param {() => Promise<unknown>} act */
+  const useChange = (act) => useAct(async () => {
     try {
-      await request('PUT', place, { body: { digest: item.digest, applies_to: scope } });
-      toast(t('approval.done', { service: item.service }));
+      await act();
     } finally {
       reload();
+      heading.current?.focus();
     }
-  };
-  const here = useAct(approve('device'));
-  const everywhere = useAct(approve('organisation'));
-  const revoke = useAct(async () => {
-    await remove(place);
-    reload();
   });
+  const approve = (/** @type {'device' | 'organisation'} */ scope) => async () => {
+    await request('PUT', place, { body: { digest: shown.digest, applies_to: scope } });
+    toast(t('approval.done', { service: item.service }));
+  };
+  const here = useChange(approve('device'));
+  const everywhere = useChange(approve('organisation'));
+  const revoke = useChange(() => remove(place));
   const busy = here.busy || everywhere.busy || revoke.busy;
   const { approved, state } = item;
+  const ofAll = approved?.applies_to === 'organisation';
+  // What the organisation has approved of an older definition is not that of this device.
+  const canRevoke = state === 'approved' || approved?.applies_to === 'device';
   return h('section', { class: 'card', 'aria-label': item.service },
     h('header', null,
-      h('div', { class: 'row' }, h('h2', { class: 'mono break' }, h(Text, null, item.service)), h(ApprovalState, { state })),
+      h('div', { class: 'row' }, h('h2', { ref: heading, tabIndex: -1, class: 'mono break' }, h(Text, null, item.service)), h(ApprovalState, { state })),
       may('admin') && h('div', { class: 'row' },
-        state !== 'approved' && h(Button, { kind: 'primary', small: true, icon: 'check', busy, onClick: here.run }, t('approval.here')),
-        state !== 'approved' && h(Button, { small: true, busy, title: t('approval.everywhere.text'), onClick: everywhere.run }, t('approval.everywhere')),
-        state !== 'unapproved' && h(Button, { kind: 'danger', small: true, busy, onClick: revoke.run }, t('keyring.revoke')))),
+        state !== 'approved' && h(Button, { kind: 'primary', small: true, icon: 'check', busy, disabled: isOutdated, onClick: here.run }, t('approval.here')),
+        state !== 'approved' && h(Button, { small: true, busy, disabled: isOutdated, title: t('approval.everywhere.text'), onClick: everywhere.run }, t('approval.everywhere')),
+        canRevoke && h(Button, { kind: 'danger', small: true, busy, onClick: ofAll ? () => setAsked(true) : revoke.run }, t('keyring.revoke')))),
     h('div', { class: 'body stack' },
+      isOutdated && h(Notice, { tone: 'warn', role: 'status', title: t('approval.outdated'), actions: h(Button, { small: true, onClick: () => {
+        setFirst(item);
+        heading.current?.focus();
+      } }, t('approval.outdated.show')) }, t('approval.outdated.text')),
       h(Failure, { error: here.error ?? everywhere.error ?? revoke.error }),
-      state === 'changed' && approved ? h(Changes, { item, approved })
-        : h('p', { class: 'break' }, item.description ? h(Text, null, text(item.description)) : h('span', { class: 'soft' }, t('service.description.none'))),
-      approved && h('p', { class: 'small soft' }, t(approved.applies_to === 'organisation' ? 'approval.by.organisation' : 'approval.by.device'), ' ', h(Text, null, approved.by), ' · ', h(Time, { at: approved.at })),
-      h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: item.parameters ?? {}, label: t('service.schema') })),
-      item.output !== undefined && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: item.output, label: t('service.output') }))));
+      shown.state === 'changed' && shown.approved ? h(Changes, { item: shown, approved: shown.approved })
+        : h('p', { class: 'break' }, shown.description ? h(Text, null, text(shown.description)) : h('span', { class: 'soft' }, t('service.description.none'))),
+      approved && h('p', { class: 'small soft' }, t(ofAll ? 'approval.by.organisation' : 'approval.by.device'), ' ', h(Text, null, approved.by), ' · ', h(Time, { at: approved.at })),
+      h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: shown.parameters ?? {}, label: t('service.schema') })),
+      shown.output !== undefined && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: shown.output, label: t('service.output') }))),
+    asked && h(Confirm, { title: `${t('keyring.revoke')}: ${item.service}`, text: t('approval.revoke.everywhere'), act: t('keyring.revoke'), onClose: () => setAsked(false), run: async () => {
+      await remove(place);
+      reload();
+    } }));
 }
 
 /** A description; a device may register anything. @param {unknown} description */

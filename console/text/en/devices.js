@@ -132,6 +132,10 @@ export const devices = {
   'approval.description': 'Description',
   'approval.changed.title': 'It is no longer what was approved',
   'approval.changed.text': 'Models cannot use it until it is approved again.',
+  'approval.outdated': 'Changed while you read it',
+  'approval.outdated.text': 'The device has registered another definition since. Below is the one that you have read.',
+  'approval.outdated.show': 'Show the new one',
+  'approval.revoke.everywhere': 'The approval is for all devices with this definition. Models can no longer use the service of any of them, unless a device has an approval of its own.',
   'approval.line.before': 'Before:',
   'approval.line.after': 'Now:',
 };

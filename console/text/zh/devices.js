@@ -132,6 +132,10 @@ export const devices = {
   'approval.description': '说明',
   'approval.changed.title': '它已不是当初批准的内容',
   'approval.changed.text': '重新批准之前，模型不能使用它。',
+  'approval.outdated': '阅读期间已有变化',
+  'approval.outdated.text': '设备此后注册了另一个定义。下面是您读到的定义。',
+  'approval.outdated.show': '显示新的定义',
+  'approval.revoke.everywhere': '此批准适用于所有具有此定义的设备。吊销后，模型不能再使用其中任何设备的此服务，除非设备另有自己的批准。',
   'approval.line.before': '之前：',
   'approval.line.after': '现在：',
 };
