@@ -90,6 +90,8 @@ function Service({ device, item, reload }) {
     asked && h(Confirm, { title: `${t('keyring.revoke')}: ${item.service}`, text: t('approval.revoke.everywhere'), act: t('keyring.revoke'), onClose: () => setAsked(false), run: async () => {
       await remove(place);
       reload();
+      // After the dialog, which gives the focus back to its button.
+      requestAnimationFrame(() => heading.current?.focus());
     } }));
 }
 
