@@ -3,7 +3,7 @@
  * about, and that is read again; whatever no event is about, and everything while there is no
  * stream, is read every few seconds. A hidden page or a pause has neither.
  */
-import { Problem, send } from './api.js';
+import { Problem, send, session } from './api.js';
 import { signal, useEffect, useRef } from './preact.js';
 import { isStream, read } from './sse.js';
 
@@ -12,23 +12,34 @@ export const POLL_INTERVAL_MS = 5_000;
 const POLLS_PER_READING = 12;
 /** At most one reading of a view in this time, however many events it is about. */
 export const EVENT_INTERVAL_MS = 1_000;
-/** The server says something every 15 s. */
-const SILENCE_MS = 45_000;
+/** The server sends a keep-alive every 15 s. */
+const KEEP_ALIVE_TIMEOUT_MS = 45_000;
 const FIRST_BACKOFF_MS = 1_000;
 const MAX_BACKOFF_MS = 30_000;
-const EVENTS_KEPT = 50;
+/** How long a refused stream waits: it may be that of a server of the previous release. */
+export const REFUSED_BACKOFF_MS = 60_000;
+/** A stream that ends before this time and without an event does not end the backoff. */
+const STABLE_MS = 10_000;
+const MAX_EVENTS = 200;
 
 /**
  * @typedef {{type: string, id?: string, data: Record<string, any>}} LiveEvent
  * @typedef {{reload: () => void, of: string[] | undefined, last: number, timer: ReturnType<typeof setTimeout> | undefined}} Subscriber
- * @typedef {(last: string | undefined, emit: (event: LiveEvent) => void, open: () => void, stop: AbortSignal) => Promise<void>} Source
- * runs until the stream ends; calls `open` once it is there
+ * @typedef {{open: () => void, event: (event: LiveEvent) => void, move: (id: string) => void}} Sink
+ * @typedef {(last: string | undefined, on: Sink, stop: AbortSignal) => Promise<void>} Source
+ * runs until the stream ends; calls `open` once it is there, and `move` with a position after events of others
  */
 
-/** What an event is about: kinds of things, and the things themselves. @param {LiveEvent} event @returns {string[]} */
+/** What an event is about: its type, the kind of thing, and the things themselves. @param {LiveEvent} event @returns {string[]} */
 export function topics({ type, data }) {
   const kind = type === 'setting.changed' ? String(data.kind) : type.replace(/\..*$/, '');
-  return [kind, ...[data.device_id, data.call_id, data.id].filter((id) => typeof id === 'string').map((id) => `${kind}:${id}`)];
+  return [type, kind, ...[data.device_id, data.call_id, data.id].filter((id) => typeof id === 'string').map((id) => `${kind}:${id}`)];
+}
+
+/** Whether the session receives the events of a topic: one of some devices receives those of devices only. @param {string} topic */
+function isReceived(topic) {
+  const { device_prefix: prefix, device_label: label } = session.value?.restrictions ?? {};
+  return !(prefix || label) || /^(device|call)([.:]|$)/.test(topic);
 }
 
 export class Live {
@@ -89,10 +100,10 @@ export class Live {
     return this.timer === undefined || this.paused.value || Boolean(globalThis.document?.hidden);
   }
 
-  /** @param {boolean} [polled] only those that no event is about */
+  /** @param {boolean} [polled] only those with something that no event is about */
   reload(polled = false) {
     if (this.paused.value || globalThis.document?.hidden) return;
-    for (const subscriber of [...this.subscribers]) if (!polled || !subscriber.of) subscriber.reload();
+    for (const subscriber of [...this.subscribers]) if (!polled || !subscriber.of?.every(isReceived)) subscriber.reload();
   }
 
   /** Opens the stream, or closes it, as is fit now. */
@@ -111,40 +122,44 @@ export class Live {
     let backoff = FIRST_BACKOFF_MS;
     while (!stop.aborted) {
       let wait = 0;
+      let opened = Infinity;
+      let isStable = false;
       try {
-        await source(this.last, (event) => this.take(event), () => {
-          backoff = FIRST_BACKOFF_MS;
-          this.state.value = 'live';
-          if (this.last === undefined) this.reload();
+        await source(this.last, {
+          open: () => {
+            opened = Date.now();
+            this.state.value = 'live';
+            if (this.last === undefined) this.reload();
+          },
+          event: (event) => {
+            if (this.take(event)) isStable = true;
+          },
+          move: (id) => { this.last = id; },
         }, stop);
       } catch (error) {
         if (stop.aborted) break;
-        const status = error instanceof Problem ? error.status : 0;
-        // There is no such stream, or not for this session: polling is enough.
-        if (status >= 400 && status < 500 && status !== 429) break;
-        if (status === 429) wait = error instanceof Problem ? error.retryAfterMs ?? MAX_BACKOFF_MS : 0;
+        const refusal = error instanceof Problem && error.status >= 400 && error.status < 500 ? error : undefined;
+        if (refusal) wait = refusal.retryAfterMs ?? REFUSED_BACKOFF_MS;
       }
       if (stop.aborted) break;
       this.state.value = wait > 0 ? 'polling' : 'reconnecting';
+      if (isStable || Date.now() - opened >= STABLE_MS) backoff = FIRST_BACKOFF_MS;
       wait ||= backoff * (0.5 + Math.random() / 2);
       backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
-      await new Promise((resume) => {
-        const timer = setTimeout(resume, wait);
-        stop.addEventListener('abort', () => { clearTimeout(timer); resume(undefined); }, { once: true });
-      });
+      await sleep(wait, stop);
     }
     if (this.stream === undefined || this.stream.signal === stop) this.state.value = 'polling';
   }
 
-  /** @param {LiveEvent} event */
+  /** Returns whether it is an event of the organisation. @param {LiveEvent} event */
   take(event) {
     this.last = event.id ?? event.data.position ?? this.last;
-    if (event.type === 'gap') return this.reload();
-    if (event.type === 'ready') return undefined;
-    this.events.value = [event, ...this.events.value].slice(0, EVENTS_KEPT);
+    if (event.type === 'gap') this.reload();
+    if (event.type === 'gap' || event.type === 'ready') return false;
+    this.events.value = [event, ...this.events.value].slice(0, MAX_EVENTS);
     const about = topics(event);
     for (const subscriber of this.subscribers) if (subscriber.of?.some((topic) => about.includes(topic))) this.mark(subscriber);
-    return undefined;
+    return true;
   }
 
   /** @param {Subscriber} subscriber */
@@ -159,24 +174,37 @@ export class Live {
   }
 }
 
+/** @param {number} ms @param {AbortSignal} stop ends it early */
+function sleep(ms, stop) {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      stop.removeEventListener('abort', end);
+      resolve(undefined);
+    };
+    const timer = setTimeout(end, ms);
+    stop.addEventListener('abort', end);
+  });
+}
+
 /** The events of the organisation. @type {Source} */
-async function organisationEvents(last, emit, open, stop) {
+async function organisationEvents(last, on, stop) {
   const silence = new AbortController();
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
-  const heard = () => {
+  const activity = () => {
     clearTimeout(timer);
-    timer = setTimeout(() => silence.abort(), SILENCE_MS);
+    timer = setTimeout(() => silence.abort(), KEEP_ALIVE_TIMEOUT_MS);
   };
   try {
     const response = await send('GET', '/v1/events', { accept: 'text/event-stream', signal: AbortSignal.any([stop, silence.signal]), headers: last ? { 'Last-Event-ID': last } : undefined });
     if (!isStream(response)) throw new Problem(404, {}, undefined, undefined);
-    open();
-    heard();
+    on.open();
+    activity();
     await read(response, ({ type, id, data }) => {
       const value = JSON.parse(data);
-      emit({ type, id, data: value && typeof value === 'object' ? value : {} });
-    }, heard);
+      on.event({ type, id, data: value && typeof value === 'object' ? value : {} });
+    }, { activity, move: on.move });
   } finally {
     clearTimeout(timer);
   }

@@ -8,8 +8,9 @@ const MAX_EVENT_CHARS = 4 * 1024 * 1024;
 /**
  * A parser of the text/event-stream format (HTML, section 9.2): push text as it comes.
  * @param {(event: ServerEvent) => void} emit
+ * @param {(id: string) => void} [move] called with an id that no event has
  */
-export function parser(emit) {
+export function parser(emit, move) {
   let rest = '';
   let type = '';
   /** @type {string[]} */
@@ -17,11 +18,14 @@ export function parser(emit) {
   let size = 0;
   /** @type {string | undefined} */
   let id;
+  let moved = false;
 
   /** @param {string} line */
   function take(line) {
     if (line === '') {
       if (data.length > 0) emit({ type: type || 'message', data: data.join('\n'), id });
+      else if (moved && id !== undefined) move?.(id);
+      moved = false;
       type = '';
       data = [];
       size = 0;
@@ -32,7 +36,10 @@ export function parser(emit) {
     const name = colon < 0 ? line : line.slice(0, colon);
     const value = colon < 0 ? '' : line.slice(colon + 1).replace(/^ /, '');
     if (name === 'event') type = value;
-    else if (name === 'id' && !value.includes('\0')) id = value;
+    else if (name === 'id' && !value.includes('\0')) {
+      id = value;
+      moved = true;
+    }
     else if (name === 'data') {
       size += value.length;
       if (size > MAX_EVENT_CHARS) throw new Error('an event is too large');
@@ -60,16 +67,16 @@ export function parser(emit) {
 
 /**
  * The events of a response, until it ends.
- * @param {Response} response @param {(event: ServerEvent) => void} emit @param {() => void} [heard] called whenever something comes, a comment too
+ * @param {Response} response @param {(event: ServerEvent) => void} emit @param {{activity?: () => void, move?: (id: string) => void}} [on] called whenever data arrives, comments included; and with an id that no event has
  */
-export async function read(response, emit, heard) {
+export async function read(response, emit, on = {}) {
   if (!response.body) return;
-  const events = parser(emit);
+  const events = parser(emit, on.move);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
-    heard?.();
+    on.activity?.();
     events.push(value);
   }
 }

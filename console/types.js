@@ -12,7 +12,7 @@
  * @typedef {Schemas['Delivered']} Delivered
  * @typedef {Schemas['Usage']} Usage
  * @typedef {Schemas['Scope']} Scope
- * @typedef {Schemas['Session']} Session
+ * @typedef {Schemas['Session'] & {device_port?: number, restrictions: {device_label?: string | null}}} Session
  * @typedef {Schemas['ApiKey']} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken

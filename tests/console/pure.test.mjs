@@ -9,7 +9,7 @@ import { next } from '../../console/components/group_call.js';
 import { callSnippets, python, shell } from '../../console/components/snippets.js';
 import { link, parts, plain, shownAs } from '../../console/form/safe.js';
 import { fill } from '../../console/i18n.js';
-import { EVENT_INTERVAL_MS, Live, POLL_INTERVAL_MS, topics } from '../../console/live.js';
+import { EVENT_INTERVAL_MS, Live, POLL_INTERVAL_MS, REFUSED_BACKOFF_MS, topics } from '../../console/live.js';
 import { match } from '../../console/router.js';
 import { offered } from '../../console/screens/group.js';
 import { parser } from '../../console/sse.js';
@@ -30,6 +30,13 @@ test('events are the same however the text is cut', () => {
   ]);
   assert.deepEqual(all([...text]), whole);
   for (let at = 1; at < text.length; at += 1) assert.deepEqual(all([text.slice(0, at), text.slice(at)]), whole, `${at}`);
+});
+
+test('an id without data moves the position', () => {
+  const moves = [];
+  const events = [];
+  parser((event) => events.push(event), (id) => moves.push(id)).push('id: 1\ndata: x\n\nid: 2\n\n: comment\n\n\nevent: y\n\n');
+  assert.deepEqual([events, moves], [[{ type: 'message', data: 'x', id: '1' }], ['2']]);
 });
 
 test('an endless line or event is refused', () => {
@@ -134,10 +141,10 @@ test('plurals follow the language', () => {
 
 test('an event is about a kind of thing, and about things', () => {
   const cases = [
-    ['device.online', { device_id: 'toy-1' }, ['device', 'device:toy-1']],
-    ['call.ended', { device_id: 'toy-1', call_id: 'call_1' }, ['call', 'call:toy-1', 'call:call_1']],
-    ['book.changed', { id: 'book_1', state: 'ready' }, ['book', 'book:book_1']],
-    ['setting.changed', { kind: 'npc', id: 'npc_1' }, ['npc', 'npc:npc_1']],
+    ['device.online', { device_id: 'toy-1' }, ['device.online', 'device', 'device:toy-1']],
+    ['call.ended', { device_id: 'toy-1', call_id: 'call_1' }, ['call.ended', 'call', 'call:toy-1', 'call:call_1']],
+    ['book.changed', { id: 'book_1', state: 'ready' }, ['book.changed', 'book', 'book:book_1']],
+    ['setting.changed', { kind: 'npc', id: 'npc_1' }, ['setting.changed', 'npc', 'npc:npc_1']],
   ];
   for (const [type, data, expected] of cases) assert.deepEqual(topics({ type, data }), expected, type);
 });
@@ -145,13 +152,16 @@ test('an event is about a kind of thing, and about things', () => {
 /** What runs once the promises that are settled have been followed. */
 const settled = () => new Promise((resume) => setImmediate(resume));
 
+/** A source of events that a test acts for. @param {any[]} streams */
+const source = (streams) => (last, on, stop) => new Promise((resolve, reject) => {
+  streams.push({ last, emit: on.event, open: on.open, move: on.move, end: resolve, fail: reject, stop });
+  stop.addEventListener('abort', () => reject(stop.reason));
+});
+
 test('a stream takes the place of polling where events are about what is shown', async (context) => {
   context.mock.timers.enable({ apis: ['setInterval', 'setTimeout', 'Date'] });
   const streams = [];
-  const live = new Live((last, emit, open, stop) => new Promise((resolve, reject) => {
-    streams.push({ last, emit, open, end: resolve, fail: reject, stop });
-    stop.addEventListener('abort', () => reject(stop.reason));
-  }));
+  const live = new Live(source(streams));
   const reads = { toy: 0, all: 0, polled: 0 };
   live.subscribe(() => { reads.toy += 1; }, ['device:toy-1']);
   live.subscribe(() => { reads.all += 1; }, ['device']);
@@ -183,14 +193,66 @@ test('a stream takes the place of polling where events are about what is shown',
   assert.deepEqual(reads, { toy: 5, all: 6, polled: 5 });
   assert.equal(streams[1].last, '51');
   streams[1].open();
-  assert.deepEqual(reads, { toy: 5, all: 6, polled: 5 }, 'the stream goes on where it ended');
+  assert.deepEqual(reads, { toy: 5, all: 6, polled: 5 }, 'the stream continues where it ended');
+  streams[1].move('52');
   live.pause(true);
   assert.equal(streams[1].stop.aborted, true);
   live.pause(false);
-  assert.equal(streams[2].last, '51');
+  assert.equal(streams[2].last, '52');
   streams[2].fail(new Problem(404, {}, undefined, undefined));
   await settled();
   assert.equal(live.state.value, 'polling');
+  context.mock.timers.tick(REFUSED_BACKOFF_MS - 1);
+  await settled();
+  assert.equal(streams.length, 3);
+  context.mock.timers.tick(1);
+  await settled();
+  assert.equal(streams.length, 4, 'a refused stream is asked for again');
+  live.stop();
+});
+
+test('a stream that opens and ends at once is asked for ever more rarely', async (context) => {
+  context.mock.timers.enable({ apis: ['setInterval', 'setTimeout', 'Date'] });
+  context.mock.method(Math, 'random', () => 1);
+  const streams = [];
+  const live = new Live(source(streams));
+  live.start();
+  /** The milliseconds until the next stream after the last one has ended. */
+  const wait = async (act) => {
+    streams.at(-1).open();
+    act?.(streams.at(-1));
+    const count = streams.length;
+    streams.at(-1).end();
+    await settled();
+    for (let seconds = 1; ; seconds += 1) {
+      context.mock.timers.tick(1_000);
+      await settled();
+      if (streams.length > count) return seconds;
+    }
+  };
+  const waits = [];
+  for (let times = 0; times < 4; times += 1) waits.push(await wait((stream) => stream.emit({ type: 'ready', id: '1', data: {} })));
+  assert.deepEqual(waits, [1, 2, 4, 8]);
+  assert.equal(await wait((stream) => stream.emit({ type: 'device.online', id: '2', data: { device_id: 'toy-1' } })), 1);
+  assert.equal(await wait(() => context.mock.timers.tick(10_000)), 1);
+  live.stop();
+});
+
+test('a session of some devices polls what is about no device', async (context) => {
+  context.mock.timers.enable({ apis: ['setInterval', 'setTimeout', 'Date'] });
+  const streams = [];
+  const live = new Live(source(streams));
+  const reads = { device: 0, npc: 0, both: 0 };
+  for (const [name, of] of Object.entries({ device: ['device:toy-1', 'device.changed', 'call'], npc: ['npc'], both: ['device:toy-1', 'npc'] })) live.subscribe(() => { reads[name] += 1; }, of);
+  live.start();
+  streams[0].open();
+  for (const [restrictions, expected] of [[{}, 0], [{ device_prefix: 'toy-' }, 1], [{ device_label: 'room' }, 1], [{ services: ['wave'] }, 0]]) {
+    session.value = { restrictions };
+    Object.assign(reads, { device: 0, npc: 0, both: 0 });
+    context.mock.timers.tick(POLL_INTERVAL_MS);
+    assert.deepEqual(reads, { device: 0, npc: expected, both: expected }, JSON.stringify(restrictions));
+  }
+  session.value = undefined;
   live.stop();
 });
 
