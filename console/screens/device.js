@@ -33,7 +33,7 @@ function DevicePage({ params, query }) {
   const tab = params.tab ?? 'services';
   const place = `/devices/${encodeURIComponent(id)}`;
   const resource = useResource(path`/v1/devices/${id}`);
-  useLive(resource.reload, [`device:${id}`]);
+  useLive(resource.reload, [`device:${id}`, 'approval', 'org']);
   const data = /** @type {Device | undefined} */ (resource.data);
   if (resource.error && !data) return h('div', null, h(Head, { title: h('span', { class: 'mono' }, h(Text, null, id)), back: { to: '/devices', label: t('devices.title') } }), h(Failure, { error: resource.error, retry: resource.reload }));
   const count = data ? Object.keys(data.services ?? {}).length : undefined;

@@ -29,6 +29,8 @@ function Keys({ query }) {
   const [creating, setCreating] = useState(false);
   const [made, setMade] = useState(/** @type {import('../types.js').CreatedKey | undefined} */ (undefined));
   const list = useList('/v1/api-keys', 'api_keys', {}, 100);
+  // The use of a key has no event.
+  useLive(list.reload);
   useLive(list.reload, ['key']);
   return h('div', null,
     h(Head, { title: t('keyring.title'), text: t(`keyring.text.${view}`) },

@@ -125,6 +125,8 @@ function Recent() {
 /** What is out of order among webhooks, books and voices. */
 function Attention() {
   const troubles = useLoad(findTroubles, []);
+  // Deliveries change the health of webhooks without an event.
+  useLive(troubles.reload);
   useLive(troubles.reload, ['webhook', 'book', 'voice']);
   now.value;
   return h(Card, { title: t('overview.attention'), flush: true },

@@ -10,7 +10,7 @@ import { table } from '../components/table.js';
 import { VERIFY } from '../components/verify.js';
 import { exact, maybe, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h, useState } from '../preact.js';
 import { useList, useLoad } from '../resource.js';
 import { href, navigate, setQuery } from '../router.js';
 import { random } from '../upload/books.js';
@@ -21,8 +21,6 @@ import { EventChoice, Health } from './webhooks.js';
 
 /** @type {import('../screens.js').Screen} */
 export const webhook = { paths: ['/webhooks/:id'], title: 'webhook.title', parent: '/webhooks', view: WebhookPage };
-
-const PENDING_MS = 3_000;
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function WebhookPage({ params, query }) {
@@ -37,13 +35,9 @@ function WebhookPage({ params, query }) {
     resource.reload();
     deliveries.reload();
   };
+  // Deliveries have no events.
+  useLive(reload);
   useLive(reload, [`webhook:${id}`]);
-  const pending = (deliveries.data?.items ?? []).some((/** @type {Delivery} */ each) => each.state === 'pending');
-  useEffect(() => {
-    if (!pending) return undefined;
-    const timer = setInterval(reload, PENDING_MS);
-    return () => clearInterval(timer);
-  }, [pending]);
   const back = { to: '/webhooks', label: t('webhooks.title') };
   if (resource.error && !data) return h('div', null, h(Head, { title: t('webhook.title'), back }), h(Failure, { error: resource.error, retry: resource.reload }));
   return h('div', { class: 'stack wide' },

@@ -25,6 +25,8 @@ function Webhooks() {
   const list = useList('/v1/webhooks', 'webhooks', {});
   const [adding, setAdding] = useState(false);
   const [made, setMade] = useState(/** @type {import('../types.js').CreatedWebhook | undefined} */ (undefined));
+  // Deliveries change its health without an event.
+  useLive(list.reload);
   useLive(list.reload, ['webhook']);
   const add = h(Button, { kind: 'primary', icon: 'plus', disabled: !may('admin'), onClick: () => setAdding(true) }, t('webhooks.add'));
   return h('div', null,
