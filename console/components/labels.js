@@ -22,7 +22,7 @@ export const labelsOf = (query) => (query.get('label') ?? '').split(',').filter(
 /** The labels that devices have, with how many have each. @returns {import('../types.js').LabelCount[]} */
 export function useLabels() {
   const known = useResource('/v1/labels', { limit: 200 });
-  useLive(known.reload, ['device']);
+  useLive(known.reload, ['device.changed']);
   return known.data?.items ?? [];
 }
 
@@ -43,12 +43,15 @@ export function LabelFilter({ value }) {
 
 /** Changes the labels and the note of a device. @param {{device: import('../types.js').Device, onClose: () => void, saved: () => void}} props */
 export function EditLabels({ device, onClose, saved }) {
-  const [labels, setLabels] = useState(device.labels ?? []);
-  const [note, setNote] = useState(device.note ?? '');
+  // Only what the person changes is sent: the rest may have changed elsewhere since.
+  const [before] = useState({ labels: device.labels ?? [], note: device.note ?? '' });
+  const [labels, setLabels] = useState(before.labels);
+  const [note, setNote] = useState(before.note);
   const known = useLabels();
   const wrong = labels.find((label) => !LABEL.test(label));
   const { busy, error, run } = useAct(async () => {
-    await patch(path`/v1/devices/${device.id}`, { labels, note: note.trim() || null });
+    const change = { ...(labels.join() !== before.labels.join() && { labels }), ...(note.trim() !== before.note && { note: note.trim() || null }) };
+    if (Object.keys(change).length > 0) await patch(path`/v1/devices/${device.id}`, change);
     saved();
     onClose();
   });
