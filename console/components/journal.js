@@ -42,7 +42,7 @@ export function Journal({ device, limit }) {
       h(Select, { 'aria-label': t('journal.outcome'), class: 'select short', value: filter.outcome ?? '', onChange: (outcome) => setQuery({ outcome }), options: [{ value: '', label: t('journal.outcome.all') }, ...OUTCOMES.map((value) => ({ value, label: maybe(`outcome.${value}`) ?? value }))] }),
       filter.caller && h(Button, { small: true, icon: 'cross', onClick: () => setQuery({ caller: undefined }) }, t('journal.caller.only', { name: items?.[0]?.caller.name ?? filter.caller })),
       h('span', { class: 'grow' }),
-      h(Button, { small: true, icon: paused ? 'play' : 'pause', 'aria-pressed': String(paused), onClick: () => live.pause(!paused) }, t(paused ? 'live.resume' : 'live.pause'))),
+      h(Button, { small: true, icon: paused ? 'play' : 'pause', onClick: () => live.pause(!paused) }, t(paused ? 'live.resume' : 'live.pause'))),
     left > 0 && h('p', { class: 'small soft row' }, h(Icon, { name: 'info' }), t('journal.left', { n: left })),
     h(Card, { flush: true }, table({
       label: t('journal.title'), columns: columns(device === undefined), items, id: (entry) => entry.id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && limit < 200 && list.more,

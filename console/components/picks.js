@@ -10,13 +10,13 @@ export function Picks({ value, set, offered, placeholder, max, disabled, attribu
   const list = useId();
   const add = (/** @type {string} */ written) => {
     const name = written.trim();
-    if (name && !value.includes(name)) set([...value, name]);
+    if (name && !value.includes(name) && value.length < max) set([...value, name]);
     setText('');
   };
   const rest = offered.filter((name) => !value.includes(name));
   return h('div', { class: 'words' },
     value.map((name) => h('span', { class: 'word mono', key: name }, h(Text, null, name), !disabled && h('button', { type: 'button', 'aria-label': `${t('act.remove')}: ${name}`, onClick: () => set(value.filter((each) => each !== name)) }, h(Icon, { name: 'cross' })))),
-    h('input', { ...attributes, type: 'text', list, disabled: disabled || value.length >= max, autocomplete: 'off', autocapitalize: 'off', spellcheck: false, placeholder, value: text,
+    h('input', { ...attributes, type: 'text', list, disabled, readOnly: value.length >= max, autocomplete: 'off', autocapitalize: 'off', spellcheck: false, placeholder, value: text,
       onInput: (/** @type {any} */ event) => (rest.includes(event.target.value) && event.inputType === 'insertReplacementText' ? add(event.target.value) : setText(event.target.value)),
       onBlur: () => add(text),
       onKeyDown: (/** @type {KeyboardEvent} */ event) => {
