@@ -2,10 +2,10 @@
 import { may } from '../api.js';
 import { duration, exact, clock, maybe, size, t } from '../i18n.js';
 import { live, useLive } from '../live.js';
-import { h } from '../preact.js';
+import { h, useRef } from '../preact.js';
 import { useList } from '../resource.js';
 import { href, route, setQuery } from '../router.js';
-import { Button, Card, Delivered, Empty, Id, Outcome, Text } from './basic.js';
+import { Button, Card, Delivered, Empty, Id, Notice, Outcome, Text } from './basic.js';
 import { Code, Json } from './code.js';
 import { Dialog } from './dialog.js';
 import { Filter, Select } from './field.js';
@@ -32,7 +32,11 @@ export function Journal({ device, limit }) {
   /** @type {Entry[] | undefined} */
   const items = list.data?.items;
   const left = list.data?.page.left_out ?? 0;
-  const open = items?.find((each) => each.id === query.get('entry'));
+  // The entry that was opened stays, also once it is no longer among the newest.
+  const wanted = query.get('entry');
+  const opened = useRef(/** @type {Entry | undefined} */ (undefined));
+  opened.current = items?.find((each) => each.id === wanted) ?? (opened.current?.id === wanted ? opened.current : undefined);
+  const open = opened.current;
   const paused = live.paused.value;
   const filtered = FILTERS.some((name) => filter[name]);
   return h('div', { class: 'stack' },
@@ -43,6 +47,7 @@ export function Journal({ device, limit }) {
       filter.caller && h(Button, { small: true, icon: 'cross', onClick: () => setQuery({ caller: undefined }) }, t('journal.caller.only', { name: items?.[0]?.caller.name ?? filter.caller })),
       h('span', { class: 'grow' }),
       h(Button, { small: true, icon: paused ? 'play' : 'pause', onClick: () => live.pause(!paused) }, t(paused ? 'live.resume' : 'live.pause'))),
+    wanted && items && !open && h(Notice, { role: 'status', actions: h(Button, { small: true, onClick: () => setQuery({ entry: undefined }) }, t('act.dismiss')) }, t('journal.gone')),
     left > 0 && h('p', { class: 'small soft row' }, h(Icon, { name: 'info' }), t('journal.left', { n: left })),
     h(Card, { flush: true }, table({
       label: t('journal.title'), columns: columns(device === undefined), items, id: (entry) => entry.id, error: list.error, reload: list.reload, loading: list.loading, more: list.data?.more && limit < 200 && list.more,

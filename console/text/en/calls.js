@@ -45,6 +45,7 @@ export const calls = {
   'journal.none.text': 'Those of programs, agents and NPCs alike, for 24 hours.',
   'journal.left': {one: '{n} call was too many at once and is left out.', other: '{n} calls were too many at once and are left out.'},
   'journal.cut': 'Cut off after 4 KiB.',
+  'journal.gone': 'The call that this address names is not among those listed here.',
   'journal.private': 'Params and results are not stored unless the organisation wants it.',
 
   'journal.assistant': 'assistant',

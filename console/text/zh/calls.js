@@ -45,6 +45,7 @@ export const calls = {
   'journal.none.text': '程序、智能体和 NPC 的调用都会保留 24 小时。',
   'journal.left': {other: '{n} 次调用过于频繁，未记入。'},
   'journal.cut': '4 KiB 之后已截断。',
+  'journal.gone': '此地址所指的调用不在下面的列表中。',
   'journal.private': '除非组织启用，否则不保存参数和结果。',
 
   'journal.assistant': '助手',
