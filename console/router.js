@@ -4,7 +4,7 @@ import { leave, unsaved } from './unsaved.js';
 
 const BASE = '/console';
 
-/** @typedef {{path: string, params: Record<string, string>, query: URLSearchParams, screen: import('./screens.js').Screen | undefined}} Route */
+/** `handed` is what the former page handed over; it is in no address. @typedef {{path: string, params: Record<string, string>, query: URLSearchParams, screen: import('./screens.js').Screen | undefined, handed?: unknown}} Route */
 
 /** @type {import('./screens.js').Screen[]} */
 let screens = [];
@@ -61,20 +61,33 @@ export function resolve(url) {
 /** The number of this entry among those of the history; each entry's state has its own. */
 let entry = 0;
 
-/** Shows another place. @param {string} to as `href` returns it @param {{replace?: boolean}} [options] */
-export function navigate(to, { replace = false } = {}) {
+/** The place of the address, with what was handed over to this entry of the history. */
+const current = () => ({ ...resolve(new URL(location.href)), handed: history.state?.handed });
+
+/** Shows another place. @param {string} to as `href` returns it @param {{replace?: boolean, handed?: unknown}} [options] */
+export function navigate(to, { replace = false, handed = replace ? history.state?.handed : undefined } = {}) {
   if (!replace) entry += 1;
-  history[replace ? 'replaceState' : 'pushState']({ entry }, '', to);
+  history[replace ? 'replaceState' : 'pushState']({ entry, handed }, '', to);
   const before = route.value;
-  route.value = resolve(new URL(location.href));
+  route.value = current();
   if (before.path === route.value.path) return;
   scrollTo(0, 0);
   // Screen readers announce the new page; the focus is not lost with the old one.
   requestAnimationFrame(() => document.querySelector('main')?.focus({ preventScroll: true }));
 }
 
-/** Shows another place because the person wants it: asks first if something would be lost. @param {string} to */
-export const visit = (to) => (new URL(to, location.href).pathname === location.pathname ? navigate(to) : leave(() => navigate(to)));
+/** Shows another place because the person wants it: asks first if something would be lost. @param {string} to @param {unknown} [handed] */
+export const visit = (to, handed) => (new URL(to, location.href).pathname === location.pathname ? navigate(to, { handed }) : leave(() => navigate(to, { handed })));
+
+/** Whether a click opens a link in this page. @param {MouseEvent} event */
+const isPlain = (event) => !event.defaultPrevented && event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
+
+/** The attributes of a link that hands over what an address must not have: it would be in the history and in logs. @param {string} to @param {unknown} handed */
+export const handing = (to, handed) => ({ href: to, onClick: (/** @type {MouseEvent} */ event) => {
+  if (!isPlain(event)) return;
+  event.preventDefault();
+  visit(to, handed);
+} });
 
 /** Changes the query of this place, without a new entry in the history. @param {Record<string, string | undefined>} change */
 export function setQuery(change) {
@@ -86,7 +99,7 @@ export function setQuery(change) {
 export function start(all) {
   screens = all;
   entry = history.state?.entry ?? 0;
-  const show = () => { route.value = resolve(new URL(location.href)); };
+  const show = () => { route.value = current(); };
   /** The entry that the page itself goes to, for which nothing is asked. @type {number | undefined} */
   let awaited;
   addEventListener('popstate', () => {
@@ -107,7 +120,7 @@ export function start(all) {
     });
   });
   document.addEventListener('click', (event) => {
-    if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    if (!isPlain(event)) return;
     const link = event.target instanceof Element ? event.target.closest('a[href]') : null;
     if (!(link instanceof HTMLAnchorElement) || link.target || link.hasAttribute('download')) return;
     if (link.origin !== location.origin || !(link.pathname === BASE || link.pathname.startsWith(`${BASE}/`))) return;

@@ -4,7 +4,7 @@ import { duration, exact, clock, maybe, size, t } from '../i18n.js';
 import { live, useLive } from '../live.js';
 import { h, useRef } from '../preact.js';
 import { useList } from '../resource.js';
-import { href, route, setQuery } from '../router.js';
+import { handing, href, route, setQuery } from '../router.js';
 import { Button, Card, Delivered, Empty, Id, Notice, Outcome, Text } from './basic.js';
 import { Code, Json } from './code.js';
 import { Dialog } from './dialog.js';
@@ -13,13 +13,14 @@ import { Icon } from './icon.js';
 import { table } from './table.js';
 
 /** @typedef {import('../types.js').RecentCall} Entry */
+/** A call that a form begins with. @typedef {{service: string, params?: string, isCut?: boolean}} Repeated */
 
 const OUTCOMES = ['succeeded', 'failed', 'invalid', 'unknown_device', 'unknown_service', 'offline', 'overloaded', 'cancelled', 'timed_out', 'lost', 'unavailable'];
 const VIAS = { rest: 'REST', mcp: 'MCP', chat: 'NPC' };
 const FILTERS = ['device', 'service', 'outcome', 'caller'];
 
-/** The page of the device on which a call can be repeated. @param {Entry} entry */
-const again = (entry) => href(`/devices/${encodeURIComponent(entry.device_id)}`, { service: entry.service, params: entry.params_cut ? undefined : entry.params });
+/** A link to the page of the device on which a call can be repeated. @param {Entry} entry */
+const again = (entry) => handing(href(`/devices/${encodeURIComponent(entry.device_id)}`, { service: entry.service }), /** @type {Repeated} */ ({ service: entry.service, params: entry.params, isCut: entry.params_cut }));
 
 /** @param {{device?: string, limit: number}} props one device's, or with a filter all */
 export function Journal({ device, limit }) {
@@ -69,7 +70,7 @@ function columns(ofAll) {
     { title: t('calls.ended'), width: 80, cell: (entry) => h('time', { class: 'soft number nowrap', dateTime: entry.ended_at, title: exact(entry.ended_at) }, clock(entry.ended_at)) },
     { title: t('calls.took'), width: 60, number: true, cell: (entry) => h('span', { class: 'number nowrap' }, duration(entry.elapsed_ms)) },
     { title: t('journal.size'), width: 60, number: true, wide: true, cell: (entry) => h('span', { class: 'number soft nowrap' }, size(entry.params_bytes + entry.result_bytes)) },
-    { title: t('keyring.acts'), width: 30, number: true, wide: true, cell: (entry) => may('call') && h(Button, { small: true, kind: 'plain', icon: 'again', label: `${t('call.again')}: ${entry.service}`, href: again(entry) }) },
+    { title: t('keyring.acts'), width: 30, number: true, wide: true, cell: (entry) => may('call') && h(Button, { small: true, kind: 'plain', icon: 'again', label: `${t('call.again')}: ${entry.service}`, ...again(entry) }) },
   ];
 }
 
@@ -106,5 +107,5 @@ function Details({ entry }) {
     part(t('service.params'), entry.params, entry.params_cut),
     part(t('service.result'), entry.result, entry.result_cut),
     entry.params === undefined && h('p', { class: 'small soft row' }, h(Icon, { name: 'info' }), t('journal.private'), ' ', h('a', { href: href('/organisation') }, t('org.title'))),
-    h('div', { class: 'actions' }, may('call') && h(Button, { kind: 'primary', icon: 'again', href: again(entry) }, t('call.again'))));
+    h('div', { class: 'actions' }, may('call') && h(Button, { kind: 'primary', icon: 'again', ...again(entry) }, t('call.again'))));
 }

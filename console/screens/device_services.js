@@ -10,10 +10,11 @@ import { callSnippets } from '../components/snippets.js';
 import { plain } from '../form/safe.js';
 import { duration, t } from '../i18n.js';
 import { h, useEffect, useMemo, useRef, useState } from '../preact.js';
-import { href } from '../router.js';
+import { href, route } from '../router.js';
 import { ApprovalState } from './device_approvals.js';
 
 /** @typedef {import('../types.js').Service} Service */
+/** @typedef {import('../components/journal.js').Repeated} Repeated */
 /** @typedef {'sync' | 'async' | 'queued'} Mode */
 
 const SAMPLE = `##START 0x06 …\n${JSON.stringify({ type: 'register', services: { wave: { description: 'Waves', parameters: { type: 'object', properties: { times: { type: 'integer', minimum: 1, maximum: 5 } } } } } }, null, 2)}\n##END`;
@@ -23,6 +24,7 @@ const MANY = 8;
 /** @param {{device: import('../types.js').Device | undefined, query: URLSearchParams}} props */
 export function Services({ device, query }) {
   const [filter, setFilter] = useState('');
+  const repeated = /** @type {Repeated | undefined} */ (route.value.handed);
   if (!device) return h('div', { class: 'services' }, h('div', { class: 'stack' }, [140, 110, 150].map((width) => h(Bone, { key: width, width }))), h(Card, null, h(Bone, { width: 300 })));
   const services = /** @type {Record<string, Service>} */ (device.services);
   const names = Object.keys(services);
@@ -37,28 +39,28 @@ export function Services({ device, query }) {
       h('ul', null, shown.map((each) => h('li', { key: each }, h('a', { href: href(place, { service: each }), 'aria-current': each === name ? 'true' : undefined },
         h('span', { class: 'mono break' }, h(Text, null, each)),
         h('span', { class: 'small soft clip' }, h(Text, null, firstSentence(services[each]?.description)))))))),
-    h(ServiceView, { key: name, device, name, service: services[name] ?? {}, initial: query.get('params') }));
+    h(ServiceView, { key: name, device, name, service: services[name] ?? {}, repeated: repeated?.service === name ? repeated : undefined }));
 }
 
 /** @param {unknown} text */
 const firstSentence = (text) => (typeof text === 'string' ? text.slice(0, 160).split(/(?<=[.。])\s/)[0] : '');
 
-/** @param {string | null} text */
+/** @param {string | undefined} text */
 function parsed(text) {
   try {
-    return text === null ? undefined : JSON.parse(text);
+    return text === undefined ? undefined : JSON.parse(text);
   } catch {
     return undefined;
   }
 }
 
-/** @param {{device: import('../types.js').Device, name: string, service: Service, initial: string | null}} props */
-function ServiceView({ device, name, service, initial }) {
+/** @param {{device: import('../types.js').Device, name: string, service: Service, repeated: Repeated | undefined}} props */
+function ServiceView({ device, name, service, repeated }) {
   const approval = device.approvals?.[name];
   // A registration that comes again with the same schema does not disturb the form.
   const schemaText = JSON.stringify(service.parameters ?? null);
   const schema = useMemo(() => JSON.parse(schemaText), [schemaText]);
-  const params = useParams(schema, useMemo(() => parsed(initial), [initial]));
+  const params = useParams(schema, useMemo(() => parsed(repeated?.isCut ? undefined : repeated?.params), [repeated]));
   const [mode, setMode] = useState(/** @type {Mode} */ ('sync'));
   const [timeout, setTimeout] = useState('');
   const [minutes, setMinutes] = useState('60');
@@ -102,6 +104,7 @@ function ServiceView({ device, name, service, initial }) {
       h(Claims, { service })),
     h('div', { class: 'service-columns' },
       h(Card, { class: 'call-card' }, h('form', { ref: form, class: 'stack', noValidate: true, onSubmit: submit, onKeyDown: keys, 'data-call-form': true },
+        repeated?.isCut && h(Notice, { tone: 'warn' }, t('service.cut')),
         h(ParamsForm, { params, errors }),
         h('div', { class: 'stack tight' }, h('div', { class: 'row' }, h('span', { class: 'label' }, t('service.mode')), segmented({ label: t('service.mode'), value: mode, onChange: setMode, options: [{ value: 'sync', label: t('service.mode.sync') }, { value: 'async', label: t('service.mode.async') }, { value: 'queued', label: t('service.mode.queued') }] })),
           h('p', { class: 'small soft' }, t(`service.mode.${mode}.text`))),

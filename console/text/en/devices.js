@@ -58,6 +58,7 @@ export const devices = {
   'service.calling': 'Calling {service} …',
   'service.stop': 'Stop',
   'service.again': 'Edit and call again',
+  'service.cut': 'The journal has only the beginning of the params of that call: fill them in again.',
   'service.mode': 'How',
   'service.mode.sync': 'Wait',
   'service.mode.async': 'In the background',

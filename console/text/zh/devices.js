@@ -58,6 +58,7 @@ export const devices = {
   'service.calling': '正在调用 {service} …',
   'service.stop': '停止',
   'service.again': '修改后再次调用',
+  'service.cut': '调用日志只保存了该调用参数的开头：请重新填写。',
   'service.mode': '方式',
   'service.mode.sync': '等待',
   'service.mode.async': '后台',

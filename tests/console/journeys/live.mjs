@@ -46,6 +46,7 @@ export const LIVE = {
     await details.getByRole('link', { name: 'Edit and call again' }).click();
     await page.getByLabel('text', { exact: true }).waitFor();
     assert.equal(await page.getByLabel('text', { exact: true }).inputValue(), 'seen');
+    assert.equal(new URL(page.url()).search, '?service=echo');
     await world.change('/v1/org', { journal_params: false });
   },
 };
