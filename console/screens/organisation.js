@@ -1,12 +1,12 @@
 /** The organisation: its name, language, default NPC and recordings. Operators see all organisations. */
-import { may, request, session } from '../api.js';
+import { Problem, may, request, session } from '../api.js';
 import { Bone, Button, Card, Empty, Failure, Head, Id, Notice, Text, Time, toast } from '../components/basic.js';
 import { Check, SelectField, TextField } from '../components/field.js';
 import { Icon } from '../components/icon.js';
 import { table } from '../components/table.js';
 import { plain } from '../form/safe.js';
 import { exact, number, t } from '../i18n.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h, useState } from '../preact.js';
 import { useList, useLoad, useResource } from '../resource.js';
 import { useUnsaved } from '../unsaved.js';
 import { language, LOCALES } from './books.js';
@@ -41,15 +41,16 @@ function Own() {
 /** @param {{org: Org, etag: string | undefined, reload: () => void, saved: (answer: import('../api.js').Answer<Org>) => void}} props */
 function Form({ org, etag, reload, saved }) {
   const npcs = useResource('/v1/npcs', { limit: 200 });
-  const [draft, setDraft] = useState(editable(org));
+  // What was edited is kept apart from the version below it: it applies to a newer one as well.
+  const [edits, setEdits] = useState(/** @type {Partial<ReturnType<typeof editable>>} */ ({}));
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
   const [busy, setBusy] = useState(false);
-  useEffect(() => { setDraft(editable(org)); }, [org.version]);
   const before = editable(org);
+  const draft = { ...before, ...edits };
   const changes = Object.fromEntries(Object.entries(draft).filter(([name, value]) => value !== /** @type {any} */ (before)[name]));
   const dirty = Object.keys(changes).length > 0;
   useUnsaved(dirty);
-  const edit = (/** @type {Partial<typeof draft>} */ change) => setDraft({ ...draft, ...change });
+  const edit = (/** @type {Partial<typeof draft>} */ change) => setEdits({ ...edits, ...change });
   const days = Number(draft.recording_retention_days);
   const wrongDays = !(Number.isInteger(days) && days >= 1 && days <= 365);
   const submit = async (/** @type {Event} */ event) => {
@@ -60,7 +61,7 @@ function Form({ org, etag, reload, saved }) {
       const body = { ...changes, ...('locale' in changes && { locale: draft.locale || null }), ...('default_npc_id' in changes && { default_npc_id: draft.default_npc_id || null }), ...('recording_retention_days' in changes && { recording_retention_days: days }) };
       const answer = await request('PATCH', '/v1/org', { etag, body, contentType: 'application/merge-patch+json' });
       saved(answer);
-      setDraft(editable(answer.data));
+      setEdits({});
       toast(t('org.saved'));
       if ('name' in changes && session.value) session.value = { ...session.value, org_name: draft.name };
     } catch (failure) {
@@ -85,9 +86,10 @@ function Form({ org, etag, reload, saved }) {
     h(Card, { title: t('approval.title') }, h(Check, { checked: draft.model_approval === 'required', disabled: locked, hint: t('org.approval.hint'), onChange: (checked) => edit({ model_approval: checked ? 'required' : 'off' }) }, t('org.approval'))),
     h(Card, { title: t('journal.title') }, h(Check, { checked: draft.journal_params, disabled: locked, hint: t('org.journal.hint'), onChange: (checked) => edit({ journal_params: checked }) }, t('org.journal'))),
     h(Failure, { error }),
+    error instanceof Problem && error.status === 412 && dirty && h('p', { class: 'small soft' }, t('org.conflict')),
     h('div', { class: 'row apart' },
       h('span', { class: 'small soft' }, t('org.version', { version: org.version, time: exact(org.updated_at) })),
-      h('span', { class: 'row' }, h(Button, { disabled: !dirty, onClick: () => setDraft(before) }, t('org.revert')), h(Button, { kind: 'primary', type: 'submit', busy, disabled: locked || !dirty || wrongDays || draft.name.trim() === '' }, t('act.save')))));
+      h('span', { class: 'row' }, h(Button, { disabled: !dirty, onClick: () => setEdits({}) }, t('org.revert')), h(Button, { kind: 'primary', type: 'submit', busy, disabled: locked || !dirty || wrongDays || draft.name.trim() === '' }, t('act.save')))));
 }
 
 function All() {

@@ -38,6 +38,7 @@ export const installation = {
   'org.version': 'Version {version}, changed {time}',
   'org.revert': 'Revert',
   'org.saved': 'Saved',
+  'org.conflict': 'What you have changed is kept. Save again to apply it to the newer version.',
   'org.all': 'All organisations',
   'org.all.none': 'No organisations',
   'org.state': 'State',

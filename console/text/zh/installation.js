@@ -38,6 +38,7 @@ export const installation = {
   'org.version': '版本 {version}，更改于 {time}',
   'org.revert': '还原',
   'org.saved': '已保存',
+  'org.conflict': '您的更改已保留。再次保存即可应用到较新的版本。',
   'org.all': '所有组织',
   'org.all.none': '没有组织',
   'org.state': '状态',

@@ -30,6 +30,22 @@ export const DEVICES = {
     assert.notEqual(await name.inputValue(), 'Something else');
   },
 
+  async 'what was typed survives a change that was made elsewhere'(page, world) {
+    const before = await world.api('GET', '/v1/org');
+    await page.goto(`${world.url}/organisation`);
+    await page.getByLabel('Name', { exact: true }).fill('Typed here');
+    await world.change('/v1/org', { journal_params: true });
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('What you have changed is kept.').waitFor();
+    assert.equal(await page.getByLabel('Name', { exact: true }).inputValue(), 'Typed here');
+    assert.equal(await page.getByLabel('Store params and results of calls').isChecked(), true);
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Saved', { exact: true }).waitFor();
+    const { name, journal_params: stored } = await world.api('GET', '/v1/org');
+    assert.deepEqual([name, stored], ['Typed here', true]);
+    await world.change('/v1/org', { name: before.name, journal_params: false });
+  },
+
   async 'a token is shown once, as text and as a picture that is the text'(page, world) {
     await page.goto(`${world.url}/devices/toy-1`);
     await page.getByRole('button', { name: 'New token' }).click();
