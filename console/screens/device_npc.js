@@ -7,7 +7,7 @@ import { SelectField } from '../components/field.js';
 import { plain } from '../form/safe.js';
 import { t } from '../i18n.js';
 import { useLive } from '../live.js';
-import { h, useEffect, useState } from '../preact.js';
+import { h, useState } from '../preact.js';
 import { useLoad, useResource } from '../resource.js';
 import { href } from '../router.js';
 import { setDefault } from './npcs.js';
@@ -29,6 +29,18 @@ async function relink(npc, change) {
   await request('PATCH', path`/v1/npcs/${npc}`, { etag, body: { device_ids: change(data.device_ids ?? []) }, contentType: 'application/merge-patch+json' });
 }
 
+/** Links a device with another NPC, or with none. @param {string} device @param {string | undefined} from @param {string} to */
+async function move(device, from, to) {
+  // A device has one NPC: it is taken from the former one first, and given back if the next one cannot have it.
+  if (from) await relink(from, (devices) => devices.filter((each) => each !== device));
+  try {
+    if (to) await relink(to, (devices) => [...devices, device]);
+  } catch (error) {
+    if (from) await relink(from, (devices) => [...devices, device]).catch(() => {});
+    throw error;
+  }
+}
+
 /** @param {{device: string}} props */
 export function DeviceNpc({ device }) {
   const resource = useLoad((signal) => serving(device, signal), [device]);
@@ -44,31 +56,34 @@ export function DeviceNpc({ device }) {
         h(Button, { icon: 'voice', href: href(`/npcs/${npc.id}`, { talk: '1' }) }, t('talk.title'))),
       h('p', { class: 'soft' }, own ? t('device.npc.own') : t('device.npc.fallback'))))
       : h(Card, { flush: true }, h(Empty, { title: t('device.npc.none'), text: t('device.npc.none.text'), action: h(Button, { href: href('/npcs') }, t('npcs.title')) })),
-    may('admin') && h(Choice, { key: own?.id ?? '', device, own, fallback, reload: resource.reload }));
+    may('admin') && h(Choice, { key: device, device, own, fallback, reload: resource.reload }));
 }
 
 /** @param {{device: string, own: Npc | undefined, fallback: Npc | undefined, reload: () => void}} props */
 function Choice({ device, own, fallback, reload }) {
   const npcs = useResource('/v1/npcs', { limit: 200 });
-  const [chosen, setChosen] = useState(own?.id ?? '');
-  const [standard, setStandard] = useState(fallback?.id ?? '');
-  useEffect(() => { setStandard(fallback?.id ?? ''); }, [fallback?.id]);
+  // Undefined until the person chooses: what is shown then follows changes made elsewhere.
+  const [choice, setChoice] = useState(/** @type {{own?: string, fallback?: string}} */ ({}));
+  const chosen = choice.own ?? own?.id ?? '';
+  const standard = choice.fallback ?? fallback?.id ?? '';
   const { busy, error, run } = useAct(async () => {
-    if (chosen !== (own?.id ?? '')) {
-      // A device has one NPC: the former one lets it go first.
-      if (own) await relink(own.id, (devices) => devices.filter((each) => each !== device));
-      if (chosen) await relink(chosen, (devices) => [...devices, device]);
-      toast(t('device.npc.changed'));
+    try {
+      if (chosen !== (own?.id ?? '')) {
+        await move(device, own?.id, chosen);
+        toast(t('device.npc.changed'));
+      }
+      if (standard !== (fallback?.id ?? '')) await setDefault(standard || null);
+      setChoice({});
+    } finally {
+      reload();
     }
-    if (standard !== (fallback?.id ?? '')) await setDefault(standard || null);
-    reload();
   });
   /** @type {{value: string, label: string}[]} */
   const options = (npcs.data?.npcs ?? []).map((/** @type {Npc} */ npc) => ({ value: npc.id, label: plain(npc.effective.name) }));
   for (const npc of [own, fallback]) if (npc && !options.some((each) => each.value === npc.id)) options.push({ value: npc.id, label: plain(npc.effective.name) });
   return h(Card, { title: t('device.npc.choose') }, h('form', { class: 'stack', onSubmit: run },
-    h(SelectField, { label: t('device.npc.ofDevice'), value: chosen, onChange: setChosen, options: [{ value: '', label: t('device.npc.useDefault') }, ...options] }),
-    h(SelectField, { label: t('org.npc'), hint: t('org.npc.hint'), value: standard, onChange: setStandard, options: [{ value: '', label: t('org.npc.none') }, ...options] }),
+    h(SelectField, { label: t('device.npc.ofDevice'), value: chosen, onChange: (id) => setChoice({ ...choice, own: id }), options: [{ value: '', label: t('device.npc.useDefault') }, ...options] }),
+    h(SelectField, { label: t('org.npc'), hint: t('org.npc.hint'), value: standard, onChange: (id) => setChoice({ ...choice, fallback: id }), options: [{ value: '', label: t('org.npc.none') }, ...options] }),
     h(Failure, { error }),
     h('div', null, h(Button, { kind: 'primary', type: 'submit', busy, disabled: chosen === (own?.id ?? '') && standard === (fallback?.id ?? '') }, t('act.save')))));
 }

@@ -70,6 +70,15 @@ export const DEVICES = {
     await world.audit(page, 'device npc');
     await page.screenshot({ path: join(world.pictures, 'device-npc.png') });
     assert.deepEqual((await world.api('GET', `/v1/npcs/${npc.id}`)).device_ids, ['toy-1']);
+    const other = await world.api('POST', '/v1/npcs', { overrides: { name: 'Navigator' } });
+    await page.reload();
+    await page.getByText('This NPC is linked with the device.').waitFor();
+    await page.getByLabel('NPC of this device').selectOption('Navigator');
+    await page.route(`**/v1/npcs/${other.id}`, (route) => (route.request().method() === 'PATCH' ? route.fulfill({ status: 409, contentType: 'application/problem+json', body: JSON.stringify({ type: '/problems/device_taken', title: 'Device taken', status: 409, detail: 'Another NPC has it.' }) }) : route.continue()));
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Another NPC has it.').waitFor();
+    assert.deepEqual((await world.api('GET', `/v1/npcs/${npc.id}`)).device_ids, ['toy-1']);
+    await page.unroute(`**/v1/npcs/${other.id}`);
     await page.getByLabel('NPC of this device').selectOption('');
     await page.getByLabel('Default NPC').selectOption('Pilot');
     await page.getByRole('button', { name: 'Save' }).click();
