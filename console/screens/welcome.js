@@ -1,5 +1,5 @@
 /** The first steps: connect a device, call it, connect an agent. Where one is lives in the URL. */
-import { Problem, may, path, post } from '../api.js';
+import { Problem, may, path, post, session } from '../api.js';
 import { Button, Card, Failure, Head, Presence, Text } from '../components/basic.js';
 import { useCall, newKey } from '../components/call.js';
 import { Snippets } from '../components/code.js';
@@ -70,7 +70,7 @@ function ConnectDevice({ id, valid, device }) {
 /** How a device with this id connects. @param {string} id @param {string | undefined} token */
 function deviceSnippets(id, token) {
   return [
-    { name: 'Demo', text: token ? `switchboard device \\\n  --addr ${location.hostname}:7700 \\\n  --token ${token}` : `switchboard device --id ${shell(id)}` },
+    { name: 'Demo', text: token ? `switchboard device \\\n  --addr ${location.hostname}:${session.value?.device_port ?? 7700} \\\n  --token ${token}` : `switchboard device --id ${shell(id)}` },
     { name: 'Services', text: `# services.json: every command becomes a service\n{"services": {"say": {"description": "Says a text",\n  "parameters": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},\n  "command": ["espeak-ng", "--stdin"]}}}\n\nswitchboard device --id ${shell(id)} --services services.json` },
     ...(token ? [{ name: 'Token', text: token }] : []),
   ];

@@ -46,6 +46,20 @@ export class System {
     return this.launch(['-c', `exec ${command}`], 'bash');
   }
 
+  /** Ends the process of the device that was started last, and forgets the device. @param {string} id */
+  async forget(id) {
+    const process = this.processes.at(-1);
+    const gone = once(process, 'exit');
+    process.kill('SIGTERM');
+    await gone;
+    const deadline = Date.now() + READY_TIMEOUT_MS;
+    while ((await this.api('GET', `/v1/devices/${id}`)).online) {
+      if (Date.now() > deadline) throw new Error(`${id} is still connected`);
+      await new Promise((resume) => { setTimeout(resume, 50); });
+    }
+    await this.api('DELETE', `/v1/devices/${id}`);
+  }
+
   /** What a command of the page prints. @param {string} command */
   async output(command) {
     return (await promisify(execFile)('bash', ['-c', command], { env: this.environment(), timeout: 60_000 })).stdout;

@@ -20,6 +20,7 @@ export async function firstMinute(world, album, clients) {
   await page.getByRole('heading', { name: 'No device has dialled in yet' }).waitFor();
   await album.take(page, 'start');
   await connect(page, world, album);
+  await connectByToken(page, world);
   await call(page);
   await talk(page, album);
   await agent(page, world, album, clients);
@@ -44,6 +45,23 @@ async function connect(page, { system }, album) {
   await system.shell(snippet);
   await page.getByText(`${DEVICE} has dialled in with 3 services`).waitFor();
   await album.take(page, 'connect');
+}
+
+/** The snippet with a token is for another computer: it has the address and the credential. @param {Page} page @param {World} world */
+async function connectByToken(page, { system }) {
+  const id = 'rabbit-2';
+  await page.getByLabel('Id of the device').fill(id);
+  await page.getByText(`Waiting for ${id}`).waitFor();
+  await page.getByRole('button', { name: 'Issue a token' }).click();
+  await page.locator('.code').first().filter({ hasText: '--token' }).waitFor();
+  const snippet = await copied(page, page.locator('.code').first());
+  assert.match(snippet, /--addr 127\.0\.0\.1:\d+/);
+  await system.shell(snippet);
+  await page.getByText(`${id} has dialled in with 3 services`).waitFor();
+  // The pictures show one device.
+  await system.forget(id);
+  await page.getByLabel('Id of the device').fill(DEVICE);
+  await page.getByText(`${DEVICE} has dialled in with 3 services`).waitFor();
 }
 
 /** @param {Page} page */
