@@ -1,8 +1,9 @@
-/** One device: its presence above, and its services, journal, kept calls, NPC, MCP endpoint, approvals and raw state as tabs. */
+/** One device: its presence above, and its services, journal, asynchronous and queued calls, events, NPC, MCP endpoint, approvals and raw state as tabs. */
 import { may, path, post, remove } from '../api.js';
 import { Bone, Button, Card, Failure, Head, Presence, Text, Time, copy, toast } from '../components/basic.js';
 import { Json } from '../components/code.js';
 import { Confirm } from '../components/dialog.js';
+import { Events } from '../components/events.js';
 import { Tabs } from '../components/field.js';
 import { Icon } from '../components/icon.js';
 import { Journal } from '../components/journal.js';
@@ -25,7 +26,7 @@ import { Left } from './devices.js';
 /** @type {import('../screens.js').Screen} */
 export const device = { paths: ['/devices/:id', '/devices/:id/:tab'], title: 'device.title', parent: '/devices', view: DevicePage };
 
-const TABS = /** @type {const} */ (['services', 'journal', 'calls', 'npc', 'mcp', 'approvals', 'raw']);
+const TABS = /** @type {const} */ (['services', 'journal', 'calls', 'events', 'npc', 'mcp', 'approvals', 'raw']);
 
 /** @param {{params: Record<string, string>, query: URLSearchParams}} props */
 function DevicePage({ params, query }) {
@@ -44,6 +45,7 @@ function DevicePage({ params, query }) {
     tab === 'services' && h(Services, { key: id, device: data, query }),
     tab === 'journal' && h(Journal, { key: id, device: id, limit: 200 }),
     tab === 'calls' && h(DeviceCalls, { key: id, device: id }),
+    tab === 'events' && h(Events, { key: id, device: id }),
     tab === 'npc' && h(DeviceNpc, { key: id, device: id }),
     tab === 'mcp' && h(Connect, { key: id, query, scope: 'device', subject: id }),
     tab === 'approvals' && h(DeviceApprovals, { key: id, device: id }),

@@ -1,9 +1,9 @@
 /** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
-import { Button, Card, Empty, Head, Id, Presence, Time } from '../components/basic.js';
+import { Button, Card, Empty, Head, Id, Presence, Text, Time } from '../components/basic.js';
 import { Filter, segmented } from '../components/field.js';
 import { LabelFilter, Labels, labelsOf } from '../components/labels.js';
 import { table } from '../components/table.js';
-import { compare, number, t } from '../i18n.js';
+import { compare, maybe, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useMemo } from '../preact.js';
 import { useList } from '../resource.js';
@@ -67,7 +67,7 @@ function columns(sort) {
 
 /** When and why the last connection ended. @param {{device: Device}} props */
 export function Left({ device }) {
-  return h('span', null, h(Time, { at: device.last_seen }), device.left_reason && h('span', { class: 'faint' }, ` · ${device.left_reason.replaceAll('_', ' ')}`));
+  return h('span', null, h(Time, { at: device.last_seen }), device.left_reason && h('span', { class: 'faint' }, ` · `, maybe(`reason.${device.left_reason}`) ?? h(Text, null, device.left_reason)));
 }
 
 /** The names of what a device offers, in whichever form the list has them. @param {Device} device */

@@ -1,5 +1,6 @@
 // The parts of the console that need no browser: events, polling, addresses, texts, snippets.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { Problem, get, retryAfter, session, signInAgain, signedIn, url } from '../../console/api.js';
@@ -131,6 +132,13 @@ test('both languages have the same texts with the same values', () => {
   assert.deepEqual(Object.keys(zh).sort(), Object.keys(en).sort());
   const values = (entry) => [...new Set((typeof entry === 'string' ? entry : entry.other).match(/\{\w+\}/g) ?? [])].sort();
   for (const key of Object.keys(en)) assert.deepEqual(values(zh[key]), values(en[key]), key);
+});
+
+test('every reason of the end of a connection has a text', () => {
+  const source = readFileSync(new URL('../../crates/bus/src/events/device_event.rs', import.meta.url), 'utf8');
+  const reasons = [...source.match(/label!\(DisconnectReason \{([^}]*)\}/)[1].matchAll(/"(\w+)"/g)].map(([, name]) => name);
+  assert.equal(reasons.length, 11);
+  assert.deepEqual(Object.keys(en).filter((key) => key.startsWith('reason.')).sort(), reasons.map((name) => `reason.${name}`).sort());
 });
 
 test('plurals follow the language', () => {

@@ -46,7 +46,7 @@ async function findPlaces(world) {
   const { webhooks: [webhook] } = await api('/v1/webhooks');
   const { calls: [call] } = await api('/v1/calls');
   const { pictures: [picture] } = await api('/v1/pictures');
-  const screens = ['/', '/welcome', '/welcome?step=2&id=toy-1', '/welcome?step=3&id=toy-1', '/devices', '/devices?prefix=nobody', '/devices/toy-1?service=echo', '/devices/toy-1/calls', '/devices/toy-1/journal', '/devices/toy-1/approvals', '/devices/toy-1/npc', '/devices/toy-1/mcp', '/devices/toy-1/raw', '/group', '/calls', '/calls/recent', `/calls/${call.call_id}`, '/npcs', `/npcs/${npc.id}`, '/templates', `/templates/${template.id}`, `/memories?of=${npc.id}`, '/books', `/books/${book.id}`, '/voices', '/pictures', '/agent', '/agent?device=toy-1&client=codex', '/webhooks', `/webhooks/${webhook.id}`, '/usage', '/audit', '/keys', '/keys?view=tokens', '/organisation', '/no/such/page'];
+  const screens = ['/', '/welcome', '/welcome?step=2&id=toy-1', '/welcome?step=3&id=toy-1', '/devices', '/devices?prefix=nobody', '/devices/toy-1?service=echo', '/devices/toy-1/calls', '/devices/toy-1/journal', '/devices/toy-1/events', '/devices/toy-1/approvals', '/devices/toy-1/npc', '/devices/toy-1/mcp', '/devices/toy-1/raw', '/group', '/calls', '/calls/recent', `/calls/${call.call_id}`, '/npcs', `/npcs/${npc.id}`, '/templates', `/templates/${template.id}`, `/memories?of=${npc.id}`, '/books', `/books/${book.id}`, '/voices', '/pictures', '/agent', '/agent?device=toy-1&client=codex', '/webhooks', `/webhooks/${webhook.id}`, '/usage', '/audit', '/keys', '/keys?view=tokens', '/organisation', '/no/such/page'];
   /** @type {[string, string[]][]} */
   const dialogs = [
     ['/', ['app.find']], ['/', ['app.account', 'app.keys.help']], ['/', ['app.account']],
