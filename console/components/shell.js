@@ -12,6 +12,7 @@ import { Dialog } from './dialog.js';
 import { Check, segmented } from './field.js';
 import { Finder } from './finder.js';
 import { Icon, Mark } from './icon.js';
+import { Reach } from './reach.js';
 import { SignIn } from './sign_in.js';
 import { onKey } from './shortcuts.js';
 
@@ -108,6 +109,7 @@ function Account({ showKeys }) {
     h('div', { class: 'sheet' },
       h('div', null, h('strong', null, h(Text, null, name)), h('div', { class: 'small soft' }, t('app.signedInWith', { name: value.actor.name || (value.actor.id ?? '') })), value.org_id && h(Id, { id: value.org_id })),
       h('div', { class: 'row' }, value.is_operator && h('span', { class: 'tag accent' }, t('app.operator')), value.scopes.map((scope) => h('span', { class: 'tag', key: scope, title: t(`scope.${scope}`) }, scope))),
+      h(Reach, null),
       h('hr', null),
       h('div', { class: 'pair' }, t('app.language'), segmented({ label: t('app.language'), value: language, onChange: (value) => set({ language: value }), options: [{ value: 'en', label: 'EN' }, { value: 'zh', label: '中文' }] })),
       h('div', { class: 'stack tight' }, t('app.theme'), segmented({ label: t('app.theme'), value: theme, onChange: (value) => set({ theme: value }), options: [{ value: 'system', label: t('app.theme.system') }, { value: 'light', label: t('app.theme.light') }, { value: 'dark', label: t('app.theme.dark') }] })),

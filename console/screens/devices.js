@@ -1,7 +1,10 @@
 /** The list of devices: presence, what they offer, where they are. Filters live in the URL. */
-import { Button, Card, Empty, Head, Id, Presence, Text, Time } from '../components/basic.js';
+import { may } from '../api.js';
+import { Button, Card, Empty, Head, Id, Presence, Text, Time, copy } from '../components/basic.js';
+import { configuration } from '../components/clients.js';
 import { Filter, segmented } from '../components/field.js';
 import { LabelFilter, Labels, labelsOf } from '../components/labels.js';
+import { ReachNotice } from '../components/reach.js';
 import { table } from '../components/table.js';
 import { compare, maybe, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
@@ -26,6 +29,7 @@ function Devices({ query }) {
   const online = items?.filter((device) => device.online).length;
   return h('div', null,
     h(Head, { title: t('devices.title'), text: t('devices.text') }, h(Button, { kind: 'primary', icon: 'plus', href: href('/welcome') }, t('devices.connect'))),
+    h(ReachNotice, null),
     h('div', { class: 'toolbar' },
       h(Filter, { label: t('devices.prefix'), name: 'prefix', value: filter.prefix }),
       h(Filter, { label: t('devices.service'), name: 'service', value: filter.service }),
@@ -62,7 +66,16 @@ function columns(sort) {
     { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
     { title: t('devices.services'), width: 60, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
     { title: t('devices.node'), width: 80, wide: true, cell: (device) => device.node && h('span', { class: 'mono faint', title: device.node }, device.node.split('.')[0]) },
+    { title: t('keyring.acts'), width: 50, number: true, wide: true, cell: (device) => h(Acts, { id: device.id }) },
   ];
+}
+
+/** What one does with a device most often. @param {{id: string}} props */
+function Acts({ id }) {
+  const mcp = () => configuration('cursor', { origin: location.origin, endpoint: `/mcp/devices/${encodeURIComponent(id)}`, scope: 'device', subject: id, key: undefined, stdio: false });
+  return h('span', { class: 'nowrap' },
+    may('call') && h(Button, { small: true, kind: 'plain', icon: 'bolt', label: t('devices.call', { id }), href: href(`/devices/${encodeURIComponent(id)}`) }),
+    h(Button, { small: true, kind: 'plain', icon: 'agent', label: t('devices.mcp', { id }), onClick: () => copy(mcp()) }));
 }
 
 /** When and why the last connection ended. @param {{device: Device}} props */

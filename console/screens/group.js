@@ -5,6 +5,7 @@ import { useGroupCall } from '../components/group_call.js';
 import { LabelFilter, labelsOf } from '../components/labels.js';
 import { ParamsForm, useParams } from '../components/params.js';
 import { SelectField } from '../components/field.js';
+import { ReachNotice } from '../components/reach.js';
 import { Result } from '../components/result.js';
 import { table } from '../components/table.js';
 import { plain } from '../form/safe.js';
@@ -44,6 +45,7 @@ function Group({ query }) {
   const tooMany = devices !== undefined && list.data?.more;
   return h('div', { class: 'stack wide' },
     h(Head, { title: t('group.title'), text: t('group.text'), back: { to: '/devices', label: t('devices.title') } }),
+    h(ReachNotice, null),
     h(Card, { title: t('group.devices') }, h('div', { class: 'stack' },
       h(LabelFilter, { value: labels }),
       list.error && h(Failure, { error: list.error, retry: list.reload }),

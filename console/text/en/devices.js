@@ -10,6 +10,8 @@ export const devices = {
   'devices.services': 'Services',
   'devices.serviceCount': { one: '{n} service', other: '{n} services' },
   'devices.node': 'Node',
+  'devices.call': 'Call a service of {id}',
+  'devices.mcp': 'Copy the MCP configuration of {id}',
   'devices.shown': { one: '{n} device, {online} online', other: '{n} devices, {online} online' },
 
   'device.title': 'Device',

@@ -88,6 +88,17 @@ export const DEVICES = {
     await page.getByText('No NPC speaks through this device').waitFor();
   },
 
+  async 'the list of devices leads to a call, and has the MCP configuration of each'(page, world) {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: world.origin });
+    await page.goto(`${world.url}/devices`);
+    await page.getByRole('button', { name: 'Copy the MCP configuration of toy-1' }).click();
+    await page.getByText('Copied').waitFor();
+    const { mcpServers } = JSON.parse(await page.evaluate(() => navigator.clipboard.readText()));
+    assert.equal(mcpServers.switchboard.url, `${world.origin}/mcp/devices/toy-1`);
+    await page.getByRole('link', { name: 'Call a service of toy-1' }).click();
+    await page.getByRole('button', { name: 'Call', exact: true }).waitFor();
+  },
+
   async 'the MCP endpoint of a device is configured on its page'(page, world) {
     await page.goto(`${world.url}/devices/toy-1/mcp`);
     await page.getByText('/mcp/devices/toy-1').first().waitFor();

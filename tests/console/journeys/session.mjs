@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 
 /** @typedef {import('./world.mjs').World} World */
 /** @typedef {import('playwright-core').Page} Page */
@@ -41,6 +42,24 @@ export const SESSIONS = {
     await page.getByText('Neighbours').first().waitFor();
     assert.equal((await world.api('GET', '/v1/org', undefined, other.api_key)).name, 'Neighbours');
     assert.notEqual((await world.api('GET', '/v1/org')).name, 'Taken over');
+  },
+
+  async 'a key of some devices shows what it reaches'(_, world) {
+    const key = await world.api('POST', '/v1/api-keys', { name: 'narrow', scopes: ['call', 'read'], device_prefix: 'toy-', services: ['echo'] });
+    const page = await world.signedIn({ key: key.api_key });
+    await page.goto(`${world.url}/devices`);
+    await page.getByText('Only devices whose id begins with toy- are listed').waitFor();
+    await page.locator('tr[data-id="toy-1"]').waitFor();
+    await world.audit(page, 'devices of a narrow key', { bothThemes: true });
+    await page.screenshot({ path: join(world.pictures, 'reach.png') });
+    await page.locator('.account > summary').click();
+    await page.getByText('Reaches devices whose id begins with toy-').waitFor();
+    await page.getByText('Reaches the services echo').waitFor();
+    await world.audit(page, 'account of a narrow key');
+    await page.goto(`${world.url}/group`);
+    await page.getByText('Only devices whose id begins with toy- are listed').waitFor();
+    await page.context().close();
+    await world.api('DELETE', `/v1/api-keys/${key.api_key_id}`);
   },
 
   async 'pages of other origins can do nothing with a session'(page, world) {
