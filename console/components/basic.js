@@ -157,12 +157,15 @@ function useCountdown(ms) {
   return left;
 }
 
+/** The title of a kind of problem; whatever is wrong with a token, it was refused. @param {string} kind */
+export const titleOf = (kind) => maybe(`problem.${kind.replace(/^token_.*/, 'token')}`);
+
 /** What went wrong: the title by the problem's type, its detail as it came. @param {{error: Error | undefined, retry?: () => void}} props */
 export function Failure({ error, retry }) {
   const left = useCountdown(error instanceof Problem ? error.retryAfterMs : undefined);
   if (!error) return null;
   const problem = error instanceof Problem ? error : undefined;
-  const title = problem ? maybe(`problem.${problem.kind}`) ?? (problem.title || t('problem.other', { status: problem.status })) : t('problem.unreachable');
+  const title = problem ? titleOf(problem.kind) ?? (problem.title || t('problem.other', { status: problem.status })) : t('problem.unreachable');
   return h(Notice, { tone: 'bad', role: 'alert', title, actions: retry && h(Button, { small: true, icon: 'again', disabled: left > 0, onClick: retry }, left > 0 ? t('act.retry.in', { s: left }) : t('act.retry')) },
     h('span', null, h(Text, null, problem ? String(problem.document.detail ?? '') : t('problem.unreachable.text'))),
     problem && problem.errors.length > 0 && h('ul', null, problem.errors.map((each) => h('li', null, h('code', null, h(Text, null, each.pointer || '/')), ' ', h(Text, null, each.detail)))),

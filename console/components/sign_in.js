@@ -1,7 +1,7 @@
 /** The form that makes a session from an API key. The key leaves the page's memory with the request. */
 import { useAct } from '../act.js';
 import { Problem, request, signedIn } from '../api.js';
-import { maybe, t } from '../i18n.js';
+import { t } from '../i18n.js';
 import { h, signal, useState } from '../preact.js';
 import { Button, Failure, Notice } from './basic.js';
 import { TextField } from './field.js';
@@ -21,7 +21,7 @@ export function SignIn() {
   return h('form', { class: 'stack', onSubmit: run, 'data-sign-in': true },
     insecure() && h(Notice, { tone: 'warn', title: t('signIn.insecure') }, t('signIn.insecure.text')),
     h('input', { class: 'hidden', type: 'text', name: 'username', autocomplete: 'username', value: 'api-key', readOnly: true, tabIndex: -1, 'aria-hidden': 'true' }),
-    h(TextField, { label: t('signIn.key'), hint: t('signIn.hint'), wrong: wrong && `${wrong} ${maybe(`problem.${/** @type {Problem} */ (error).kind}.text`) ?? ''}`, type: 'password', name: 'password', autocomplete: 'current-password', spellcheck: false, autocapitalize: 'off', placeholder: 'sb_…', mono: true, required: true, value: key, onInput: setKey }),
+    h(TextField, { label: t('signIn.key'), hint: t('signIn.hint'), wrong, type: 'password', name: 'password', autocomplete: 'current-password', spellcheck: false, autocapitalize: 'off', placeholder: 'sb_…', mono: true, required: true, value: key, onInput: setKey }),
     !wrong && h(Failure, { error }),
     h(Button, { kind: 'primary', type: 'submit', busy, disabled: key.trim() === '' }, t('signIn.act')));
 }

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
 import { Problem, get, retryAfter, session, signInAgain, signedIn, url } from '../../console/api.js';
+import { titleOf } from '../../console/components/basic.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
 import { next } from '../../console/components/group_call.js';
@@ -139,6 +140,14 @@ test('every reason of the end of a connection has a text', () => {
   const reasons = [...source.match(/label!\(DisconnectReason \{([^}]*)\}/)[1].matchAll(/"(\w+)"/g)].map(([, name]) => name);
   assert.equal(reasons.length, 11);
   assert.deepEqual(Object.keys(en).filter((key) => key.startsWith('reason.')).sort(), reasons.map((name) => `reason.${name}`).sort());
+});
+
+test('every kind of problem has a title', () => {
+  const list = readFileSync(new URL('../compatibility/problems.txt', import.meta.url), 'utf8');
+  const kinds = [...new Set(list.trim().split('\n').map((line) => line.split(' ')[0]))];
+  assert.deepEqual(kinds.filter((kind) => !titleOf(kind)), []);
+  const known = new Set([...kinds.map((kind) => kind.replace(/^token_.*/, 'token')), 'other', 'trace', 'unreachable', 'unreachable.text']);
+  assert.deepEqual(Object.keys(en).filter((key) => key.startsWith('problem.') && !known.has(key.slice('problem.'.length))), []);
 });
 
 test('plurals follow the language', () => {
