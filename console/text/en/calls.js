@@ -1,6 +1,6 @@
 export const calls = {
   'calls.title': 'Calls',
-  'calls.text': 'Calls that outlive their request, newest first: in the background, kept for 24 hours, or queued until their device connects. A call whose caller waits is not kept.',
+  'calls.text': 'Calls that outlive their request, newest first: in the background, stored for 24 hours, or queued until their device connects. Calls whose callers wait are in the journal.',
   'calls.service': 'Service',
   'calls.device': 'Device',
   'calls.delivered': 'Delivered',

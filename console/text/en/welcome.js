@@ -13,7 +13,6 @@ export const welcome = {
 
   'welcome.title': 'First steps',
   'welcome.text': 'From nothing to an agent that moves a device, in three steps.',
-  'welcome.step': 'Step {n} of 3',
   'welcome.device': 'Connect a device',
   'welcome.device.text': 'Any program that can open a TCP connection is a device. Try the demo, or your own code.',
   'welcome.device.id': 'Id of the device',

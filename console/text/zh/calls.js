@@ -1,6 +1,6 @@
 export const calls = {
   'calls.title': '调用',
-  'calls.text': '在请求结束后继续存在的调用，最新的在前：后台调用，保留 24 小时；或排队等待设备连接。调用方等待结束的调用不会保留。',
+  'calls.text': '在请求结束后继续存在的调用，最新的在前：后台调用，保留 24 小时；或排队等待设备连接。调用方等待结束的调用在调用日志中。',
   'calls.service': '服务',
   'calls.device': '设备',
   'calls.delivered': '送达',

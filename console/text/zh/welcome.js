@@ -13,7 +13,6 @@ export const welcome = {
 
   'welcome.title': '第一步',
   'welcome.text': '三步即可从零开始，让智能体驱动设备。',
-  'welcome.step': '第 {n} 步，共 3 步',
   'welcome.device': '接入设备',
   'welcome.device.text': '任何能建立 TCP 连接的程序都可以是设备。试试演示设备，或用您自己的代码。',
   'welcome.device.id': '设备 ID',
