@@ -9,8 +9,8 @@
  *   `text/en/NAME.js` and `text/zh/NAME.js` (the same keys; `text/en.js` joins them) and, if it has
  *   any, its styles in `style/screens.css`. A new screen is these files, and two lines in the lists.
  * - `api.js` sends requests (`get`, `post`, `patch`, `remove`); errors are `Problem`s. `resource.js`
- *   reads for a view: `useResource(path, query)`, `useList(path, member, query)`; `live.js` says when
- *   to read again: `useLive(reload, topics)`.
+ *   reads for a view: `useResource(path, query)`, `useList(path, member, query)`; `live.js` calls back
+ *   when to read again: `useLive(reload, topics)`.
  * - `components/` has what screens share. Look there first: `basic.js` (Head, Card, Empty, Notice,
  *   Failure, Id, Time, Outcome), `table.js`, `field.js`, `dialog.js`, `code.js`, `chart.js`.
  * - `form/` makes fields from a device's JSON Schema. Pure functions, tested without a browser.

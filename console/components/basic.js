@@ -116,23 +116,23 @@ export function Bone({ width = 120 }) {
   return h('span', { class: 'bone', style: { width: `${width}px`, maxWidth: '100%' }, 'aria-hidden': 'true' });
 }
 
-/** How long a change waits for the next one before it is said. */
-const SAYING_MS = 1_500;
+/** How long a change waits for the next one before it is announced. */
+const ANNOUNCE_DELAY_MS = 1_500;
 
-/** Says to screen readers how a count has changed, once it rests. @param {{text: string | undefined}} props */
+/** Announces to screen readers how a count has changed, once it is stable. @param {{text: string | undefined}} props */
 export function Announcer({ text }) {
   const known = useRef(text);
-  const [said, setSaid] = useState('');
+  const [announced, setAnnounced] = useState('');
   useEffect(() => {
     known.current ??= text;
     if (text === undefined || text === known.current) return undefined;
     const timer = setTimeout(() => {
       known.current = text;
-      setSaid(text);
-    }, SAYING_MS);
+      setAnnounced(text);
+    }, ANNOUNCE_DELAY_MS);
     return () => clearTimeout(timer);
   }, [text]);
-  return h('span', { class: 'hidden', role: 'status' }, said);
+  return h('span', { class: 'hidden', role: 'status' }, announced);
 }
 
 /** A remark with a weight. @param {{tone?: 'bad' | 'warn' | 'good', icon?: IconName, title?: any, children?: any, role?: any, actions?: any}} props */

@@ -35,11 +35,11 @@ function CallPage({ params }) {
 /** @param {{call: Call, reload: () => void}} props */
 function Acts({ call: { call_id: id, device_id: device, service, state }, reload }) {
   const [busy, setBusy] = useState(false);
-  const takeBack = async () => {
+  const cancel = async () => {
     setBusy(true);
     try {
       await remove(path`/v1/calls/${id}`);
-      toast(t('call.takenBack'));
+      toast(t('call.cancelled'));
     } catch (error) {
       toast(/** @type {Error} */ (error).message, 'warning');
     }
@@ -47,7 +47,7 @@ function Acts({ call: { call_id: id, device_id: device, service, state }, reload
     reload();
   };
   return [
-    state === 'queued' && h(Button, { key: 'back', kind: 'danger', icon: 'cross', busy, onClick: takeBack }, t('call.takeBack')),
+    state === 'queued' && h(Button, { key: 'cancel', kind: 'danger', icon: 'cross', busy, onClick: cancel }, t('call.cancel')),
     h(Button, { key: 'again', icon: 'again', href: href(`/devices/${encodeURIComponent(device)}`, { service }) }, t('call.again')),
   ];
 }

@@ -20,15 +20,15 @@ function Calls({ query }) {
   return h('div', null,
     h(Head, { title: t('calls.title'), text: t(recent ? 'journal.text' : 'calls.text') }),
     h('div', { class: 'stack' },
-      h(Tabs, { label: t('calls.title'), tabs: [{ to: href('/calls'), label: t('calls.kept'), current: !recent }, { to: href('/calls/recent'), label: t('journal.recent'), current: recent }] }),
-      recent ? h(Journal, { limit: 50 }) : h(Kept, { query })));
+      h(Tabs, { label: t('calls.title'), tabs: [{ to: href('/calls'), label: t('calls.stored'), current: !recent }, { to: href('/calls/recent'), label: t('journal.recent'), current: recent }] }),
+      recent ? h(Journal, { limit: 50 }) : h(Stored, { query })));
 }
 
 /** @param {{query: URLSearchParams}} props */
-function Kept({ query }) {
+function Stored({ query }) {
   const filter = { device_id: query.get('device_id') ?? '', state: query.get('state') ?? '' };
   const list = useList('/v1/calls', 'calls', { ...filter, order: 'desc' });
-  // An event says that a call has ended, none that it was accepted.
+  // Calls have an event when they end, none when they are accepted.
   useLive(list.reload);
   useLive(list.reload, ['call']);
   return h('div', null,

@@ -1,4 +1,4 @@
-/** The kept calls of one device, of every caller, newest first. */
+/** The asynchronous and queued calls of one device, of every caller, newest first. */
 import { Card, Empty } from '../components/basic.js';
 import { table } from '../components/table.js';
 import { t } from '../i18n.js';

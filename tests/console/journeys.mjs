@@ -128,7 +128,7 @@ const JOURNEYS = {
     await page.context().close();
   },
 
-  async 'a queued call is seen, opened and taken back'() {
+  async 'a queued call is seen, opened and cancelled'() {
     const page = await signedIn();
     await system.api('POST', '/v1/devices/sleeper/calls', { service: 'wave', mode: 'queued', params: {} });
     await system.api('POST', '/v1/devices/toy-1/calls', { service: 'get_current_time', mode: 'async', params: {} });
@@ -136,7 +136,7 @@ const JOURNEYS = {
     await page.getByRole('link', { name: 'get_current_time' }).waitFor();
     await page.goto(at('/calls?state=queued'));
     await page.getByRole('link', { name: 'wave' }).click();
-    await page.getByRole('button', { name: 'Take back' }).click();
+    await page.getByRole('button', { name: 'Cancel the call' }).click();
     await page.getByText('Cancelled', { exact: true }).waitFor();
     await page.context().close();
   },

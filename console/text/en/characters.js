@@ -33,9 +33,9 @@ export const characters = {
   'npc.devices': 'Devices it speaks through',
   'npc.devices.hint': 'A device has one NPC. It need not have connected yet.',
   'npc.devices.add': 'Device id, then Enter',
-  'npc.delete.text': 'The NPC and its memories are deleted; its devices have no NPC of their own any more. This cannot be undone.',
+  'npc.delete.text': 'The NPC and its memories are deleted; its devices no longer have an NPC of their own. This cannot be undone.',
   'npc.lapsed.title': 'Some overrides have no effect',
-  'npc.lapsed.text': 'The template has no counterpart for them any more: {fields}. They apply again as soon as it has one.',
+  'npc.lapsed.text': 'The template no longer has a counterpart for them: {fields}. They apply again as soon as it has one.',
   'npc.lapsed.remove': 'Take them away',
   'npc.lapsed.count': { one: '{n} lapsed', other: '{n} lapsed' },
 

@@ -49,7 +49,7 @@ export const installation = {
   'org.made': 'Made',
 
   'org.journal': 'Store params and results of calls',
-  'org.journal.hint': 'For 24 hours, up to 4 KiB of each, in the journal; whoever may read it sees them. Otherwise it has only who called what, when, and how it ended.',
+  'org.journal.hint': 'For 24 hours, up to 4 KiB of each, in the journal; everyone who may read it sees them. Otherwise it has only who called what, when, and how it ended.',
 
   'org.approval': 'Models use only services that a person has approved',
   'org.approval.hint': 'Applies to conversations and MCP clients: what is not approved, or has changed since, is hidden from them. Programs that call over REST are not affected.',

@@ -18,8 +18,8 @@ export const calls = {
 
   'call.title': '调用',
   'call.again': '修改后再次调用',
-  'call.takeBack': '撤回',
-  'call.takenBack': '调用已撤回',
+  'call.cancel': '取消调用',
+  'call.cancelled': '调用已取消',
   'call.asked': '发起',
   'call.sent': '发送',
   'call.notSent': '未发送',
@@ -30,7 +30,7 @@ export const calls = {
   'call.facts': '关于此调用',
   'call.noContent': '调用已结束，没有结果。',
 
-  'calls.kept': '后台与排队',
+  'calls.stored': '后台与排队',
   'journal.title': '调用日志',
   'journal.recent': '最近',
   'journal.text': '所有调用方等待结束的最近调用：保留 24 小时，最多 10,000 条。',

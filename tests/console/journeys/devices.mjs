@@ -60,7 +60,7 @@ export const DEVICES = {
     assert.equal(await code.count(), 0);
   },
 
-  async 'a device is linked with an NPC, and lets it go'(page, world) {
+  async 'a device is linked with an NPC, and unlinked'(page, world) {
     const npc = await world.api('POST', '/v1/npcs', { overrides: { name: 'Pilot' } });
     await page.goto(`${world.url}/devices/toy-1/npc`);
     await page.getByText('No NPC speaks through this device').waitFor();
