@@ -15,16 +15,70 @@ export const LIVE = {
     await events.getByText('echo').waitFor();
     await world.audit(page, 'overview with events');
     await page.screenshot({ path: join(world.pictures, 'events.png') });
+    const other = await world.signedIn();
+    await other.locator('.connection.live').waitFor();
     await page.getByRole('button', { name: 'Pause' }).click();
     await page.locator('.connection.paused').waitFor();
+    await world.device('latecomer');
+    const online = { name: 'latecomer: Online' };
+    await other.getByRole('link', online).waitFor();
+    assert.equal(await page.getByRole('link', online).count(), 0);
     await page.getByRole('button', { name: 'Resume' }).click();
+    await page.getByRole('link', online).waitFor();
     await page.locator('.connection.live').waitFor();
+    await other.context().close();
+  },
+
+  async 'what happens while the stream is broken is shown, and after a gap as well'(page, world) {
+    await page.goto(`${world.url}/devices`);
+    await page.locator('.connection.live').waitFor();
+    // The server is away: pause and resume end the stream and ask for another one.
+    await page.route('**/v1/events', (route) => route.abort());
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await page.locator('.connection.reconnecting').waitFor();
+    const broken = await world.device('unseen-1');
+    await page.locator('tr[data-id="unseen-1"]').getByText('Online').waitFor();
+    // A position that the server no longer has: it sends a gap, and everything is read again.
+    await page.unroute('**/v1/events');
+    /** @type {Promise<unknown> | undefined} */
+    let reading;
+    await page.route('**/v1/events', (route) => {
+      reading = page.waitForRequest((request) => request.url().includes('/v1/devices?'), { timeout: 3_000 });
+      return route.continue({ headers: { ...route.request().headers(), 'last-event-id': '1-1' } });
+    });
+    await page.locator('.connection.live').waitFor();
+    await reading;
+    await page.unroute('**/v1/events');
+    // While the stream is live, the list is polled once a minute: the events show these.
+    await world.device('unseen-2');
+    await page.locator('tr[data-id="unseen-2"]').getByText('Online').waitFor();
+    broken.kill('SIGTERM');
+    await page.locator('tr[data-id="unseen-1"]').getByText('Offline').waitFor();
+  },
+
+  async 'the page of a device has its events'(page, world) {
+    await page.goto(`${world.url}/devices/toy-1/events`);
+    await page.locator('.connection.live').waitFor();
+    const events = page.locator('section.card').filter({ has: page.getByRole('heading', { name: 'Last events' }) });
+    for (const device of ['newcomer', 'toy-1']) await world.api('POST', `/v1/devices/${device}/calls`, { service: 'echo', params: { text: 'hi' } });
+    await events.getByText('echo').waitFor();
+    assert.equal(await events.getByRole('link', { name: 'newcomer' }).count(), 0);
+    await world.audit(page, 'events of a device');
   },
 
   async 'the log has every call, with its params if the organisation wants that'(page, world) {
+    const rows = page.locator('tbody tr[data-id]');
+    /** Calls echo, and returns once its row is there. @param {string} text */
+    const call = async (text) => {
+      await page.waitForFunction(() => document.querySelector('main tbody, main .empty') && !document.querySelector('main [aria-busy]'));
+      const before = await rows.count();
+      await world.api('POST', '/v1/devices/toy-1/calls', { service: 'echo', params: { text } });
+      await page.waitForFunction((count) => document.querySelectorAll('tbody tr[data-id]').length > count, before);
+    };
     await page.goto(`${world.url}/devices/toy-1/journal`);
-    await world.api('POST', '/v1/devices/toy-1/calls', { service: 'echo', params: { text: 'unseen' } });
-    await page.getByRole('button', { name: 'echo' }).first().click();
+    await call('unseen');
+    await rows.first().getByRole('button', { name: 'echo' }).click();
     const details = page.getByRole('dialog');
     await details.getByText('Params and results are not stored').waitFor();
     assert.equal(await details.getByText('unseen').count(), 0);
@@ -34,11 +88,7 @@ export const LIVE = {
     await page.getByRole('button', { name: 'Save' }).click();
     await page.getByText('Saved', { exact: true }).waitFor();
     await page.goto(`${world.url}/calls/recent?device=toy-1&service=echo`);
-    const rows = page.locator('tbody tr[data-id]');
-    await rows.first().waitFor();
-    const before = await rows.count();
-    await world.api('POST', '/v1/devices/toy-1/calls', { service: 'echo', params: { text: 'seen' } });
-    await page.waitForFunction((count) => document.querySelectorAll('tbody tr[data-id]').length > count, before);
+    await call('seen');
     await rows.first().getByRole('button', { name: 'echo' }).click();
     await details.getByText('"seen"').first().waitFor();
     await world.audit(page, 'entry');

@@ -6,8 +6,7 @@ export class World {
   /** @param {import('../system.mjs').System} system @param {import('../browser.mjs').Browser} browser @param {string} pictures a folder @param {boolean} wantsPictures */
   constructor(system, browser, pictures, wantsPictures) {
     Object.assign(this, { system, browser, pictures, wantsPictures });
-    // The development server stands before the program where that has no sessions.
-    this.origin = process.env.SWITCHBOARD_CONSOLE_ORIGIN ?? system.ready.http_url;
+    this.origin = system.ready.http_url;
     this.url = `${this.origin}/console`;
   }
 
