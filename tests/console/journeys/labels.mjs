@@ -50,4 +50,35 @@ export const LABELS = {
     await world.audit(page, 'group call');
     await page.screenshot({ path: join(world.pictures, 'group.png') });
   },
+
+  async 'the form of a group call stays while devices come and go'(page, world) {
+    const beep = { description: 'Beeps', parameters: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] }, command: ['sh', '-c', 'sleep 2; printf done'] };
+    const ping = { description: 'Pings', parameters: { type: 'object', properties: {} }, command: ['true'] };
+    const label = (/** @type {string} */ id, /** @type {string[]} */ labels) => world.api('PATCH', `/v1/devices/${id}`, { labels });
+    await world.device('herd-2', { beep, ping });
+    await label('herd-2', ['herd']);
+    await page.goto(`${world.url}/group?label=herd`);
+    const service = page.getByLabel('Service', { exact: true });
+    const text = page.getByLabel('text', { exact: true });
+    await text.fill('still here');
+    await world.device('herd-1', { ping });
+    await label('herd-1', ['herd']);
+    await page.getByText('2 devices, 2 online').waitFor();
+    assert.deepEqual([await service.inputValue(), await text.inputValue()], ['beep', 'still here']);
+
+    await page.getByRole('button', { name: 'Call 2 devices' }).click();
+    await page.getByRole('button', { name: 'Stop' }).waitFor();
+    await label('herd-1', []);
+    await page.getByText('1 device, 1 online').waitFor();
+    await page.getByRole('link', { name: 'Usage' }).click();
+    await page.getByRole('dialog', { name: 'Leave without saving?' }).getByRole('button', { name: 'Stay here' }).click();
+    await page.locator('tr[data-id="herd-2"]').getByText('Succeeded').waitFor();
+
+    await label('herd-1', ['herd']);
+    await label('herd-2', []);
+    await page.getByText('None of these devices offers this service now.').waitFor();
+    assert.equal(await page.getByRole('button', { name: 'Call 1 device' }).isDisabled(), true);
+    assert.deepEqual([await service.inputValue(), await text.inputValue()], ['beep', 'still here']);
+    await world.audit(page, 'a service that is gone');
+  },
 };
