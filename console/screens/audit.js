@@ -17,7 +17,8 @@ import { csv, download } from '../upload/csv.js';
 export const audit = { paths: ['/audit'], title: 'audit.title', group: 'manage', icon: 'audit', shortcut: 'l', view: Audit };
 
 const ACTIONS = ['created', 'changed', 'removed', 'revoked'];
-const RESOURCES = ['org', 'api_key', 'token', 'template', 'npc', 'memory', 'picture', 'skills_book', 'voice', 'webhook', 'recording'];
+/** @type {AuditEntry['resource'][]} */
+const RESOURCES = ['org', 'api_key', 'token', 'template', 'npc', 'memory', 'picture', 'skills_book', 'voice', 'webhook', 'recording', 'device'];
 const MAX_CSV_ROWS = 20_000;
 
 /** Where a resource is shown. @param {AuditEntry} entry */
@@ -28,6 +29,7 @@ function placeOf({ resource, resource_id: id, action }) {
   if (action === 'removed') return undefined;
   if (resource === 'picture') return `/pictures?id=${encodeURIComponent(id)}`;
   if (resource === 'voice') return '/voices';
+  if (resource === 'device') return `/devices/${encodeURIComponent(id)}`;
   const place = /** @type {Record<string, string>} */ ({ template: 'templates', npc: 'npcs', skills_book: 'books', webhook: 'webhooks' })[resource];
   return place && `/${place}/${encodeURIComponent(id)}`;
 }

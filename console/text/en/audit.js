@@ -26,6 +26,7 @@ export const audit = {
   'audit.resource.voice': 'Voice',
   'audit.resource.webhook': 'Webhook',
   'audit.resource.recording': 'Recording',
+  'audit.resource.device': 'Device',
   'audit.changed': 'Changed fields',
   'audit.from': 'From',
   'audit.to': 'To',

@@ -26,6 +26,7 @@ export const audit = {
   'audit.resource.voice': '声音',
   'audit.resource.webhook': 'Webhook',
   'audit.resource.recording': '录音',
+  'audit.resource.device': '设备',
   'audit.changed': '更改的字段',
   'audit.from': '从',
   'audit.to': '到',
