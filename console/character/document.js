@@ -1,7 +1,7 @@
 /** A versioned document that is edited: the draft, saving with If-Match, and a conflict with another change. */
 import { Problem, request } from '../api.js';
 import { useLive } from '../live.js';
-import { useEffect, useState } from '../preact.js';
+import { useLayoutEffect, useState } from '../preact.js';
 import { useLoad } from '../resource.js';
 import { useUnsaved } from '../unsaved.js';
 import { byField, changed, merge, threeWay } from './fields.js';
@@ -28,7 +28,8 @@ export function useDocument(path, flat, patch, prefix) {
   const values = draft ?? base;
   const changes = base && draft ? changed(base, draft) : [];
   const dirty = changes.length > 0;
-  useEffect(() => {
+  // Before the next input: a later effect would drop what was typed after this rendering.
+  useLayoutEffect(() => {
     if (resource.data && !dirty) {
       setHeld(resource.data);
       setDraft(undefined);
