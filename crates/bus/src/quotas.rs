@@ -32,9 +32,10 @@ pub struct QuotaLimits {
     /// The organisations that want params and results in the journal of their calls.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub journal_params: Vec<OrgId>,
-    /// Those that approve services before models call them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub approving: Vec<OrgId>,
+    /// Those that approve services before models call them. `None` if they were published by a control plane of a
+    /// release that does not know them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approving: Option<Vec<OrgId>>,
 }
 
 /// Stores the published quotas, and counts what they bound on the bus.
@@ -65,9 +66,7 @@ pub(crate) struct KnownQuotas {
     orgs: HashMap<OrgId, Limits>,
     locales: HashMap<OrgId, String>,
     journal_params: HashSet<OrgId>,
-    approving: HashSet<OrgId>,
-    /// Something was published.
-    is_known: bool,
+    approving: Option<HashSet<OrgId>>,
 }
 
 impl From<QuotaLimits> for KnownQuotas {
@@ -76,8 +75,7 @@ impl From<QuotaLimits> for KnownQuotas {
             orgs: published.orgs.iter().cloned().collect(),
             locales: published.locales.iter().cloned().collect(),
             journal_params: published.journal_params.iter().copied().collect(),
-            approving: published.approving.iter().copied().collect(),
-            is_known: true,
+            approving: published.approving.clone().map(HashSet::from_iter),
             published,
         }
     }
@@ -117,7 +115,7 @@ impl Node {
     async fn read_quotas(&self) -> Result<(), BusError> {
         if let Some(quotas) = self.backend.quotas().await? {
             let known = self.quotas.load();
-            if !known.is_known || known.published != quotas {
+            if known.published != quotas {
                 self.quotas.store(Arc::new(quotas.into()));
             }
         }
@@ -145,12 +143,13 @@ impl Bus {
         self.0.quotas.load().journal_params.contains(&org)
     }
 
-    /// Whether an organisation approves services before models call them. `None` while nothing that is published was
-    /// read.
+    /// Whether an organisation approves services before models call them. `None` while nothing that is published with
+    /// it was read.
     #[must_use]
     pub fn requires_approvals(&self, org: OrgId) -> Option<bool> {
         let known = self.0.quotas.load();
-        known.is_known.then(|| known.approving.contains(&org))
+        let approving = known.approving.as_ref()?;
+        Some(approving.contains(&org))
     }
 
     /// What is published. `None` when nothing is, such as after the backend lost its data.

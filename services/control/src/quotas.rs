@@ -122,7 +122,7 @@ pub(crate) async fn load(store: &Store, defaults: &Limits) -> Result<QuotaLimits
         orgs: store.quotas().await?,
         locales: store.org_locales().await?,
         journal_params: store.orgs_with_journal_params().await?,
-        approving: store.approving_orgs().await?,
+        approving: Some(store.approving_orgs().await?),
     })
 }
 

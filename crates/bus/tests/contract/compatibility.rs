@@ -200,7 +200,7 @@ async fn use_directory(caller: &Bus, edge: &TestEdge) -> (DeviceKey, Epoch) {
         orgs: vec![(org(), Limits(BTreeMap::from([(Quota::ApiKeys, 5)])))],
         locales: Vec::new(),
         journal_params: Vec::new(),
-        approving: Vec::new(),
+        approving: Some(Vec::new()),
     };
     caller.publish_quotas(&quotas).await.unwrap();
     let (lamp, gone) = (device("toy-1"), device("toy-2"));

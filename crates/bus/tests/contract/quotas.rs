@@ -44,7 +44,7 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         orgs: own.map(|own| (org(), devices(own))).into_iter().collect(),
         locales: vec![(org(), "de".to_owned())],
         journal_params: vec![org()],
-        approving: vec![org()],
+        approving: Some(vec![org()]),
     };
     control.publish_quotas(&quotas).await.unwrap();
     let expected = Some(own.unwrap_or(default)).filter(|limit| *limit > 0);
@@ -60,8 +60,29 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         assert_eq!(locales, (Some("de".to_owned()), None));
         let journals = (edge.journals_params(org()), edge.journals_params(other));
         assert_eq!(journals, (true, false));
+        let approving = (
+            edge.requires_approvals(org()),
+            edge.requires_approvals(other),
+        );
+        assert_eq!(approving, (Some(true), Some(false)));
     }
     assert_eq!(control.published_quotas().await.unwrap(), Some(quotas));
+}
+
+#[tokio::test]
+async fn policy_that_a_control_of_a_former_release_does_not_publish_is_unknown() {
+    for_each_backend(|system| async move {
+        let (one, two) = system.start_nodes("one", "two").await;
+        publish(&one, &[&two], None, 3).await;
+        let former = QuotaLimits {
+            defaults: devices(4),
+            ..QuotaLimits::default()
+        };
+        one.publish_quotas(&former).await.unwrap();
+        let policy = async || two.requires_approvals(org());
+        eventually(TEST_TIMEOUT, policy, Option::is_none).await;
+    })
+    .await;
 }
 
 #[tokio::test]

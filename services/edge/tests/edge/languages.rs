@@ -56,7 +56,7 @@ async fn refusal(device: &mut Device, text: &str) -> String {
 async fn publish(node: &Node, locale: &str) {
     let quotas = QuotaLimits {
         locales: vec![(node.org, locale.to_owned())],
-        approving: Vec::new(),
+        approving: None,
         ..QuotaLimits::default()
     };
     node.caller.publish_quotas(&quotas).await.unwrap();
