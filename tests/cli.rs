@@ -18,6 +18,7 @@ use std::{
 use serde_json::{Value, json};
 use switchboard_test_support::{
     command::printed, data_folder::DataFolder, eventually::eventually, switchboard::Program,
+    tcp_proxy::TcpProxy,
 };
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -26,6 +27,8 @@ use tokio::{
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_switchboard");
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a test waits for the effect of one attempt before the next one.
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The question of `switchboard login`.
 const SECRET_QUESTION: &str = "API key: ";
 
@@ -609,6 +612,48 @@ async fn watch_prints_devices_as_they_come() {
     let line = line.unwrap();
     assert!(line.starts_with("toy-1\ttrue\t"), "{line}");
     assert!(line.contains("echo"), "{line}");
+}
+
+#[tokio::test]
+async fn events_continue_where_their_connection_was_lost() {
+    let machine = Machine::start();
+    let url = machine.up.address("http_url");
+    let address = url.trim_start_matches("http://").parse().unwrap();
+    let proxy = TcpProxy::start(address).await;
+    let arguments = ["events", "-o", "jsonl", "--types", "device.online"];
+    let mut events = tokio::process::Command::from(machine.bare(&arguments));
+    let mut events = events
+        .env("SWITCHBOARD_URL", format!("http://{}", proxy.address()))
+        .env("SWITCHBOARD_API_KEY", machine.up.address("api_key"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(events.stdout.take().unwrap()).lines();
+    let mut notes = BufReader::new(events.stderr.take().unwrap()).lines();
+    let mut next = async || {
+        let line = lines.next_line().await.unwrap().unwrap();
+        serde_json::from_str::<Value>(&line).unwrap()
+    };
+    // The first event of a device that connected after the stream began.
+    let (mut devices, mut first) = (Vec::new(), None);
+    while first.is_none() && devices.len() < 30 {
+        let id = format!("first-{}", devices.len());
+        devices.push(machine.device(&id).await);
+        first = timeout(POLL_TIMEOUT, next()).await.ok();
+    }
+    assert_eq!(first.unwrap()["type"], "device.online");
+    proxy.close();
+    let note = timeout(WAIT_TIMEOUT, notes.next_line()).await.unwrap();
+    assert!(note.unwrap().unwrap().contains("connecting again"));
+    let _missed = machine.device("missed").await;
+    proxy.pass();
+    // Others of the first devices may come before it.
+    let is_missed = |event: &Value| event["device_id"] == "missed";
+    timeout(WAIT_TIMEOUT, async { while !is_missed(&next().await) {} })
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

@@ -13,6 +13,8 @@ pub(crate) struct Events {
     unread: Vec<u8>,
     /// Name of the current event.
     name: String,
+    /// The id of the last event that has one; empty before.
+    last_id: String,
 }
 
 /// One event.
@@ -30,7 +32,13 @@ impl Events {
             response,
             unread: Vec::new(),
             name: String::new(),
+            last_id: String::new(),
         }
+    }
+
+    /// Where a client that opens the stream again continues; `None` at its beginning.
+    pub(crate) fn position(&self) -> Option<&str> {
+        (!self.last_id.is_empty()).then_some(&*self.last_id)
     }
 
     /// Returns the next event, `None` at the end of the stream. Comments such as keep-alives are
@@ -61,6 +69,8 @@ impl Events {
             self.name.clear();
         } else if let Some(name) = line.strip_prefix("event:") {
             name.trim_start().clone_into(&mut self.name);
+        } else if let Some(id) = line.strip_prefix("id:") {
+            id.trim_start().clone_into(&mut self.last_id);
         }
         let data = line.strip_prefix("data:")?.trim_start();
         (!data.is_empty()).then(|| Event {

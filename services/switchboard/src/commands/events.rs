@@ -2,14 +2,16 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap_complete::ArgValueCandidates;
 use serde_json::{Map, Value, value::to_raw_value};
 use switchboard_protocol::id::DeviceId;
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 
 use crate::{
-    api::ApiArguments,
-    exit::{self, Failure},
+    api::{Api, ApiArguments},
+    events::Events,
+    exit::{self, Failure, print_stderr},
     query::percent_encode,
     resources::complete_connected_devices,
 };
@@ -26,9 +28,9 @@ enum Format {
 /// Prints what happens in the organisation as it happens, until Ctrl-C.
 ///
 /// Devices that connect, register and leave, calls that end, and settings that change. `gap` means that
-/// events are missing.
+/// events are missing. A connection that is lost is opened again, and continues where it was.
 ///
-/// Exit codes: 1 refused, not reachable or ended by the server, 64 invalid settings.
+/// Exit codes: 1 refused, or not reachable at the beginning, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only events of these types, such as `device.online`
@@ -45,12 +47,14 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    fn path(&self) -> String {
+    /// The path of the stream, after the event at this position.
+    fn path(&self, position: Option<&str>) -> String {
         let types = (!self.types.is_empty()).then(|| self.types.join(","));
         let types = types.map(|types| format!("types={}", percent_encode(&types)));
         let device = self.device.as_ref();
         let device = device.map(|id| format!("device={}", percent_encode(id.as_str())));
-        let query: Vec<_> = types.into_iter().chain(device).collect();
+        let position = position.map(|id| format!("last_event_id={}", percent_encode(id)));
+        let query: Vec<_> = types.into_iter().chain(device).chain(position).collect();
         match query.is_empty() {
             true => "/v1/events".to_owned(),
             false => format!("/v1/events?{}", query.join("&")),
@@ -60,21 +64,37 @@ impl Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let api = arguments.api.connect()?;
-    let events = api.live_events(&arguments.path()).await;
+    let events = api.live_events(&arguments.path(None)).await;
     let mut events = events.map_err(Failure::general)?;
     loop {
-        let event = events.next().await;
-        let event = event.map_err(|error| Failure::general(api.failed(&error)))?;
-        let Some(event) = event else {
-            let detail =
-                anyhow!("the stream ended: the server stops, or the key is not valid any more");
-            return Err(Failure::general(detail));
+        let Ok(Some(event)) = events.next().await else {
+            print_stderr("the connection has ended; connecting again");
+            events = reopen(&api, &arguments, events.position()).await?;
+            continue;
         };
         if event.name == "ready" {
             continue;
         }
         let members = serde_json::from_str(&event.data).context("an event has an unexpected form");
         print(&event.name, members?, arguments.format)?;
+    }
+}
+
+/// The stream after this position, when the server is reachable again.
+async fn reopen(
+    api: &Api,
+    arguments: &Arguments,
+    position: Option<&str>,
+) -> Result<Events, Failure> {
+    let (mut backoff, shutdown) = (Backoff::new(), Shutdown::new());
+    let path = arguments.path(position);
+    loop {
+        backoff.pause(&shutdown).await;
+        match api.live_events(&path).await {
+            Ok(events) => return Ok(events),
+            Err(error) if error.is_refusal() => return Err(Failure::general(error)),
+            Err(_) => {}
+        }
     }
 }
 
