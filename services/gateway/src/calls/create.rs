@@ -97,6 +97,9 @@ pub(crate) async fn create(
     let attempt = Attempt::new((&caller, CallVia::Rest), device, request, started);
     let mut attempt =
         attempt.map_err(|outside| outside_key(&outside).with("delivered", Delivered::No))?;
+    if mode != Mode::Sync {
+        attempt.origin = None;
+    }
     let key = IdempotencyKey::from_headers(&headers)?;
     if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
         return Err(attempt.not_sent(admission::rate_limited(refused)));
@@ -117,10 +120,7 @@ pub(crate) async fn create(
             let (_, response) = attempt.respond(&gateway, None).await?;
             Ok(response.into_response())
         }
-        (mode, key) => {
-            attempt.origin = None;
-            Box::pin(queue::accept(&gateway, attempt, &mode, key)).await
-        }
+        (mode, key) => Box::pin(queue::accept(&gateway, attempt, &mode, key)).await,
     }
 }
 

@@ -54,33 +54,34 @@ impl<'a> OpenCall<'a> {
 
     pub(crate) fn complete(mut self, answer: &Answer) {
         let outcome = answer.outcome;
-        if let Some(in_flight) = self.in_flight.take() {
-            in_flight.complete(outcome);
-        }
         let result: &[u8] = match outcome {
             Outcome::Succeeded | Outcome::Failed => &answer.body,
             _ => &[],
         };
         self.end(outcome.as_str(), answer.delivered, result);
+        if let Some(in_flight) = self.in_flight.take() {
+            in_flight.complete(outcome);
+        }
     }
 
     /// Nothing was sent: the bus, or the database, did not accept the call.
     pub(crate) fn unavailable(mut self) {
+        self.end("unavailable", Delivered::No, &[]);
         if let Some(in_flight) = self.in_flight.take() {
             in_flight.unavailable();
         }
-        self.end("unavailable", Delivered::No, &[]);
     }
 
     /// The params exceed the limit.
     pub(crate) fn too_large(mut self) {
+        self.end(Outcome::Overloaded.as_str(), Delivered::No, &[]);
         if let Some(in_flight) = self.in_flight.take() {
             in_flight.too_large();
         }
-        self.end(Outcome::Overloaded.as_str(), Delivered::No, &[]);
     }
 
-    /// Asynchronous and queued calls have no origin: they are stored themselves.
+    /// Enters the journal, before the call is no longer in flight: while the process drains, the journal is written until
+    /// none is. Asynchronous and queued calls have no origin: they are stored themselves.
     fn end(&self, outcome: &'static str, delivered: Delivered, result: &[u8]) {
         let origin = self.attempt.origin.as_ref();
         let entry = origin.map(|origin| (origin, JournalEntryId::from_uuid(Uuid::now_v7())));
@@ -136,10 +137,14 @@ impl Attempt {
 
 impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
-        // What is counted as cancelled when it is dropped.
-        if self.in_flight.take().is_some() {
-            let cancelled = Outcome::Cancelled;
-            self.end(cancelled.as_str(), cancelled.delivered(), &[]);
+        // It is counted as cancelled when it is dropped.
+        if self.in_flight.is_some() {
+            // A stored call that its gateway leaves is lost.
+            let outcome = match self.attempt.origin {
+                Some(_) => Outcome::Cancelled,
+                None => Outcome::Lost,
+            };
+            self.end(outcome.as_str(), outcome.delivered(), &[]);
         }
     }
 }
