@@ -2,13 +2,17 @@
 //!
 //! Each call is made as if its caller had made it alone: with its rates, its deadline and its metrics.
 //!
-//! Invariant: nothing is sent unless all devices of the group are known and within the limit.
+//! Invariant: nothing is sent unless the caller reaches all devices of the group and they are within the limit.
 
 mod item;
 mod request;
 mod stream;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     extract::State,
@@ -33,6 +37,8 @@ use request::{GroupBody, GroupRequest};
 
 /// Protects memory: the results and problems of one group.
 const MAX_ITEMS_BYTES: usize = 4 * 1024 * 1024;
+/// How long the calls of a group begin. Protects the slots of other groups.
+const MAX_DURATION: Duration = Duration::from_secs(20 * 60);
 /// Counts the calls without an outcome: nothing was sent.
 const NOT_SENT: &str = "not_sent";
 
@@ -96,6 +102,7 @@ pub(crate) async fn create(
         caller,
         request,
         devices,
+        started: Instant::now(),
     };
     if Accepted::from_headers(&headers) != Accepted::Json {
         return Ok(stream::respond(&gateway, group, permit));
@@ -120,9 +127,25 @@ struct Group {
     caller: Caller,
     request: GroupRequest,
     devices: Vec<DeviceId>,
+    started: Instant,
 }
 
 impl Group {
+    /// Why no further call of the group is made.
+    fn refusal(&self, gateway: &Gateway) -> Option<Problem> {
+        let detail = if gateway.async_calls.shutdown.is_draining() {
+            "The gateway stops; repeat the call of this device.".to_owned()
+        } else if self.started.elapsed() > MAX_DURATION {
+            let minutes = MAX_DURATION.as_secs() / 60;
+            format!(
+                "The group has been called for {minutes} minutes, which is the limit; repeat the call of this device."
+            )
+        } else {
+            return None;
+        };
+        Some(Problem::new(ProblemKind::Overloaded, detail))
+    }
+
     fn owner(&self) -> Owner {
         Owner::Org(self.caller.org.uuid())
     }

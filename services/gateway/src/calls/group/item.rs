@@ -106,6 +106,9 @@ impl Group {
             outcome,
             ..GroupItem::refused(device, &problem)
         };
+        if let Some(problem) = self.refusal(gateway) {
+            return refused(problem, None);
+        }
         if at > 0
             && let Err(limited) = gateway.rate_limits.admit_caller(&self.caller)
         {
