@@ -198,7 +198,9 @@ impl Calling {
             let answer = sent.send().await;
             let answer = answer.unwrap_or_else(|error| panic!("{text}: no answer: {error:?}"));
             let status = answer.status();
-            let answer: Value = answer.json().await.unwrap();
+            let answer = answer.text().await.unwrap();
+            let answer: Value = serde_json::from_str(&answer)
+                .unwrap_or_else(|error| panic!("{text}: {status} {error}: {answer}"));
             if status == StatusCode::OK {
                 let data = &answer["result"]["data"];
                 assert!(*data == text || *data == params, "{text}: {answer}");
