@@ -110,6 +110,35 @@ async fn new_registration_replaces_the_previous_at_once() {
 }
 
 #[tokio::test]
+async fn call_for_a_former_registration_is_refused() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.lamp("toy").await;
+    let in_force = async || {
+        let presence = node.caller.find(&node.device_key("toy")).await.unwrap();
+        presence.unwrap().digest.unwrap()
+    };
+    let call = |registration| {
+        let mut call = node.prepare("toy", r#"{"on":true}"#);
+        call.registration = Some(registration);
+        node.call(call)
+    };
+    let former = in_force().await;
+    let answer = call(former);
+    let id = device.next().await.unwrap().call_id();
+    device.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    device
+        .register(&LIGHT.replace("Switch the light", "Switch it"))
+        .await;
+    let now = in_force().await;
+    assert_ne!(now, former);
+    let refused = call(former).await.unwrap();
+    check(&refused, Outcome::UnknownService, Delivered::No);
+    // The next frame is that of the next call: the device received nothing of the refused one.
+    assert!(is_callable(&node, &mut device, "light").await);
+}
+
+#[tokio::test]
 async fn answer_repeats_the_call_id_of_the_register() {
     let node = Node::start(Config::default()).await;
     let mut device = node.device("toy").await;

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sign_says_whether_a_label_is_added_or_removed() {
+    fn sign_adds_or_removes_a_label() {
         let label = || "room:kitchen".parse::<DeviceLabel>().unwrap();
         let check = |text: &str, expected: Option<Change>| {
             assert_eq!(text.parse::<Change>().ok(), expected, "{text}");
