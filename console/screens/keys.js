@@ -73,7 +73,7 @@ const Scopes = ({ scopes }) => scopes.map((scope) => h('span', { class: 'tag', k
 
 /** What narrows a key. @param {{apiKey: ApiKey}} props */
 function Limits({ apiKey }) {
-  const limits = [apiKey.device_prefix && `${apiKey.device_prefix}*`, ...(apiKey.services ?? [])].filter(Boolean);
+  const limits = [apiKey.device_prefix && `${apiKey.device_prefix}*`, apiKey.device_label && t('keyring.labelled', { label: apiKey.device_label }), ...(apiKey.services ?? [])].filter(Boolean);
   return limits.map((limit) => h('span', { class: 'tag accent mono', key: limit }, h(Text, null, String(limit))));
 }
 
@@ -89,6 +89,7 @@ function CreateKey({ onClose, created }) {
   const [name, setName] = useState('');
   const [scopes, setScopes] = useState(/** @type {Scope[]} */ (['read', 'call']));
   const [prefix, setPrefix] = useState('');
+  const [label, setLabel] = useState('');
   const [services, setServices] = useState('');
   const [lifetime, setLifetime] = useState(/** @type {typeof LIFETIMES[number]} */ ('never'));
   const { busy, error, run } = useAct(async () => {
@@ -97,7 +98,7 @@ function CreateKey({ onClose, created }) {
     created(await post('/v1/api-keys', {
       name: name.trim(), scopes,
       ...(days > 0 && { expires_at: new Date(Date.now() + days * 86_400_000).toISOString() }),
-      ...(prefix.trim() && { device_prefix: prefix.trim() }), ...(named.length > 0 && { services: named }),
+      ...(prefix.trim() && { device_prefix: prefix.trim() }), ...(label.trim() && { device_label: label.trim() }), ...(named.length > 0 && { services: named }),
     }));
   });
   return h(Dialog, { title: t('keyring.create'), onClose },
@@ -108,6 +109,7 @@ function CreateKey({ onClose, created }) {
       h(SelectField, { label: t('keyring.lifetime'), value: lifetime, onChange: (value) => setLifetime(/** @type {any} */ (value)), options: LIFETIMES.map((value) => ({ value, label: t(`keyring.lifetime.${value}`) })) }),
       h('details', null, h('summary', { class: 'soft' }, t('keyring.limits')), h('div', { class: 'stack inset' },
         h(TextField, { label: t('keyring.prefix'), hint: t('keyring.prefix.hint'), optional: true, mono: true, value: prefix, onInput: setPrefix, placeholder: 'toy-' }),
+        h(TextField, { label: t('keyring.label'), hint: t('keyring.label.hint'), optional: true, mono: true, value: label, onInput: setLabel, maxLength: 63, placeholder: 'room:kitchen' }),
         h(TextField, { label: t('keyring.services'), hint: t('keyring.services.hint'), optional: true, mono: true, value: services, onInput: setServices, placeholder: 'wave led.*' }))),
       h(Failure, { error }),
       h('div', { class: 'actions' }, h(Button, { onClick: onClose }, t('act.cancel')), h(Button, { kind: 'primary', type: 'submit', busy, disabled: name.trim() === '' || scopes.length === 0 }, t('keyring.create.act')))));

@@ -36,4 +36,8 @@ export const keys = {
   'keyring.prefix.hint': 'Empty: all devices.',
   'keyring.services': 'Services',
   'keyring.services.hint': 'Names, or their beginning with * at the end, separated by spaces. Empty: all.',
+
+  'keyring.label': 'Devices with the label',
+  'keyring.label.hint': 'Empty: all devices. It follows the label: a device that loses it is out of reach.',
+  'keyring.labelled': 'label {label}',
 };

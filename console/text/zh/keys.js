@@ -36,4 +36,8 @@ export const keys = {
   'keyring.prefix.hint': '留空：所有设备。',
   'keyring.services': '服务',
   'keyring.services.hint': '名称，或以 * 结尾的名称开头，以空格分隔。留空：全部。',
+
+  'keyring.label': '带有标签的设备',
+  'keyring.label.hint': '留空：所有设备。以标签为准：失去标签的设备不再可及。',
+  'keyring.labelled': '标签 {label}',
 };

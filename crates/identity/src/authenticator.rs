@@ -14,7 +14,8 @@ use switchboard_store::{Store, StoreError};
 
 use crate::{
     ApiKeySecret, Approvals, Caller, Checksum, Credential, Holder, KeyHash, Sessions,
-    key_cache::KeyCache, problems, quotas::Quotas, session::SentSession,
+    key_cache::KeyCache, labelled_devices::LabelledDevices, problems, quotas::Quotas,
+    session::SentSession,
 };
 
 /// Authenticates callers; cheap to clone.
@@ -31,6 +32,7 @@ pub struct Authenticator {
     failures: Option<IntCounterVec>,
     quotas: Quotas,
     approvals: Approvals,
+    labelled_devices: LabelledDevices,
     pub(crate) sessions: Sessions,
 }
 
@@ -48,6 +50,7 @@ impl Authenticator {
         Self {
             quotas: Quotas::new(store.clone(), bus.clone()),
             approvals: Approvals::new(store.clone(), bus.clone(), budgets),
+            labelled_devices: LabelledDevices::new(store.clone(), budgets),
             sessions: Sessions::new(store.clone()),
             keys: KeyCache::new(store, budgets),
             bus,
@@ -99,9 +102,28 @@ impl Authenticator {
         extensions: &Extensions,
     ) -> Result<Caller, Problem> {
         let result = self.verify(headers, extensions).await;
-        let caller = result.inspect_err(|problem| self.count(problem))?;
+        let mut caller = result.inspect_err(|problem| self.count(problem))?;
         authenticated(extensions, Owner::Org(caller.org.uuid()));
+        self.read_labelled(&mut caller).await?;
         Ok(caller)
+    }
+
+    /// Reads which devices have the label that restricts a caller, as they were within the last 3 s. Nothing for one
+    /// that no label restricts.
+    ///
+    /// # Errors
+    /// A 403 problem if too many devices have the label, or 503 if the database is unavailable.
+    pub async fn read_labelled(&self, caller: &mut Caller) -> Result<(), Problem> {
+        let restrictions = caller.restrictions.clone();
+        if let Some(label) = restrictions
+            .as_ref()
+            .and_then(|one| one.device_label.as_ref())
+        {
+            // Boxed: the future of every request contains it.
+            let labelled = Box::pin(self.labelled_devices.of(caller.org, label)).await?;
+            caller.labelled = Some(labelled);
+        }
+        Ok(())
     }
 
     /// Charges the request with these extensions to the organisation of its credential. For requests
@@ -218,6 +240,7 @@ impl Authenticator {
             org: claims.org,
             scopes: claims.scopes,
             restrictions: claims.restrictions,
+            labelled: None,
             credential: Credential::AccessToken {
                 id: claims.id,
                 subject: claims.subject,

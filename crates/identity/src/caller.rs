@@ -1,6 +1,6 @@
 //! An authenticated caller, and its extractor for handlers.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
@@ -21,6 +21,9 @@ pub struct Caller {
     pub scopes: Scopes,
     /// What restricts the credential beside its scopes; `None` for nothing.
     pub restrictions: Option<Arc<Restrictions>>,
+    /// The devices that have the label of the restrictions, as they were when the credential was verified; none are
+    /// within reach if they were not read.
+    pub labelled: Option<Arc<HashSet<DeviceId>>>,
     /// The credential.
     pub credential: Credential,
 }
@@ -88,8 +91,18 @@ impl Caller {
     /// # Errors
     /// The restriction that excludes it.
     pub fn check_device(&self, device: &DeviceId) -> Result<(), Outside<'_>> {
-        let restrictions = self.restrictions.as_deref();
-        restrictions.map_or(Ok(()), |restrictions| restrictions.check_device(device))
+        let Some(restrictions) = self.restrictions.as_deref() else {
+            return Ok(());
+        };
+        restrictions.check_prefix(device)?;
+        let has_label = || {
+            let labelled = self.labelled.as_deref();
+            labelled.is_some_and(|labelled| labelled.contains(device))
+        };
+        match &restrictions.device_label {
+            Some(label) if !has_label() => Err(Outside::DeviceLabel(label)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that a service of a device is within reach of the credential.
@@ -129,8 +142,21 @@ impl Caller {
     /// A 403 problem with the restriction.
     pub fn require_all_devices(&self) -> Result<(), Problem> {
         let restrictions = self.restrictions.as_deref();
-        match restrictions.and_then(|restrictions| restrictions.device_prefix.as_ref()) {
-            Some(prefix) => Err(problems::outside_key(&Outside::DevicePrefix(prefix))),
+        match restrictions.and_then(Restrictions::restricts_devices) {
+            Some(outside) => Err(problems::outside_key(&outside)),
+            None => Ok(()),
+        }
+    }
+
+    /// Requires that the credential is not restricted.
+    ///
+    /// # Errors
+    /// A 403 problem with the first restriction.
+    pub fn require_everything(&self) -> Result<(), Problem> {
+        self.require_all_devices()?;
+        let restrictions = self.restrictions.as_deref();
+        match restrictions.and_then(|restrictions| restrictions.services.as_deref()) {
+            Some(patterns) => Err(problems::outside_key(&Outside::Services(patterns))),
             None => Ok(()),
         }
     }
@@ -172,6 +198,7 @@ mod tests {
             org: "org_0000000000000000000000000000abcd".parse().unwrap(),
             scopes: [Scope::Call].into_iter().collect(),
             restrictions: None,
+            labelled: None,
             credential: Credential::ApiKey("key_0000000000000000000000000000abcd".parse().unwrap()),
         };
         assert!(caller.require(Scope::Call).is_ok());
@@ -186,13 +213,16 @@ mod tests {
     #[test]
     fn restriction_that_excludes_a_call_is_in_the_problem() {
         let services = ServicePattern::parse("led.*").unwrap();
+        let labelled = ["toy-1", "lamp-1"].map(|device| device.parse().unwrap());
         let caller = Caller {
             org: "org_0000000000000000000000000000abcd".parse().unwrap(),
             scopes: [Scope::Call].into_iter().collect(),
             restrictions: Some(Arc::new(Restrictions {
                 device_prefix: Some("toy-".parse().unwrap()),
+                device_label: Some("room:kitchen".parse().unwrap()),
                 services: Some(vec![services]),
             })),
+            labelled: Some(Arc::new(labelled.into())),
             credential: Credential::ApiKey("key_0000000000000000000000000000abcd".parse().unwrap()),
         };
         let check = |device: &str, service: &str, expected: Option<(&str, serde_json::Value)>| {
@@ -210,6 +240,13 @@ mod tests {
         };
         check("toy-1", "led.on", None);
         check("lamp-1", "led.on", Some(("device_prefix", json!("toy-"))));
+        let label = json!("room:kitchen");
+        check("toy-2", "led.on", Some(("device_label", label)));
+        let unread = Caller {
+            labelled: None,
+            ..caller.clone()
+        };
+        assert!(unread.check_device(&"toy-1".parse().unwrap()).is_err());
         check("toy-1", "reset", Some(("services", json!(["led.*"]))));
     }
 }

@@ -89,12 +89,14 @@ impl Expiry<[u8; 32], Option<CachedKey>> for Freshness {
 /// What restricts a key. `None` when the database has what no request can store.
 fn restrictions(limits: &ApiKeyLimits) -> Option<Restrictions> {
     let prefix = limits.device_prefix.as_ref().map(|prefix| prefix.parse());
+    let label = limits.device_label.as_ref().map(|label| label.parse());
     let services = limits.services.as_ref().map(|services| {
         let parsed = services.iter().map(|text| ServicePattern::parse(text));
         parsed.collect::<Result<_, _>>()
     });
     Some(Restrictions {
         device_prefix: prefix.transpose().ok()?,
+        device_label: label.transpose().ok()?,
         services: services.transpose().ok()?,
     })
 }
@@ -196,6 +198,7 @@ impl KeyCache {
                         org: key.org,
                         scopes: key.scopes,
                         restrictions: (!restrictions.is_none()).then(|| Arc::new(restrictions)),
+                        labelled: None,
                         credential: Credential::ApiKey(key.id),
                     },
                     expires_at_ms: expires_at.map(|at| at.timestamp_millis()),

@@ -8,6 +8,7 @@ mod authenticator;
 mod caller;
 mod credential_check;
 mod key_cache;
+mod labelled_devices;
 mod problems;
 mod quotas;
 mod seal;

@@ -119,6 +119,7 @@ pub fn outside_key(outside: &Outside<'_>) -> Problem {
     .with("restriction", outside.member());
     match outside {
         Outside::DevicePrefix(prefix) => problem.with("value", prefix),
+        Outside::DeviceLabel(label) => problem.with("value", label),
         Outside::Services(patterns) => problem.with("value", patterns),
     }
 }

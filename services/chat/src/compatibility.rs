@@ -3,8 +3,12 @@
 //! Replicas of two releases continue each other's conversations during an upgrade.
 
 use serde_json::json;
+use switchboard_identity::{Caller, Credential};
 use switchboard_phrases::Language;
-use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
+use switchboard_protocol::{
+    id::{ApiKeyId, ConversationId, DeviceKey, OrgId},
+    token::Scopes,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -108,7 +112,13 @@ fn names_of_conversations_are_unchanged() {
     let caller = |subject: Option<&str>| Participant::Caller {
         conversation: ConversationId::from_uuid(Uuid::from_u128(8)),
         subject: subject.map(str::to_owned),
-        restrictions: None,
+        caller: Caller {
+            org,
+            scopes: Scopes::default(),
+            restrictions: None,
+            labelled: None,
+            credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::nil())),
+        },
     };
     check(
         caller(None),

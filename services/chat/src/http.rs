@@ -124,12 +124,13 @@ pub(crate) async fn chat(
         None => None,
     };
     let language = language(&state.chat, &npc, &headers, &request.text);
+    let org = caller.org;
     let message = UserMessage {
-        org: caller.org,
+        org,
         sender: Participant::Caller {
             conversation: request.conversation,
             subject: request.subject,
-            restrictions: caller.restrictions,
+            caller,
         },
         text: request.text,
         played: None,
@@ -145,7 +146,7 @@ pub(crate) async fn chat(
     let span = span!(
         "turn",
         otel.status_code = Empty,
-        switchboard.org.id = %caller.org,
+        switchboard.org.id = %org,
         switchboard.npc.id = %id,
         switchboard.turn.end = Empty,
         gen_ai.operation.name = "invoke_agent",

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use switchboard_bus::{Bus, ConversationKey, Played};
+use switchboard_identity::Caller;
 use switchboard_phrases::{Language, Preference};
 use switchboard_protocol::{
     id::{ConversationId, DeviceId, DeviceKey, OrgId},
@@ -42,8 +43,8 @@ pub(crate) enum Participant {
         conversation: ConversationId,
         /// The caller's user, as memories name them; without one nothing is remembered.
         subject: Option<String>,
-        /// What restricts the credential of the caller, and with it the answer.
-        restrictions: Option<Arc<Restrictions>>,
+        /// Its restrictions are those of the answer.
+        caller: Caller,
     },
 }
 
@@ -146,7 +147,7 @@ impl UserMessage {
     pub(crate) fn restrictions(&self) -> Option<&Arc<Restrictions>> {
         match &self.sender {
             Participant::Device(_) => None,
-            Participant::Caller { restrictions, .. } => restrictions.as_ref(),
+            Participant::Caller { caller, .. } => caller.restrictions.as_ref(),
         }
     }
 
@@ -155,11 +156,8 @@ impl UserMessage {
         match (&self.sender, &self.npc) {
             (Participant::Device(device), _) => vec![device.clone()],
             (Participant::Caller { .. }, None) => Vec::new(),
-            (Participant::Caller { .. }, Some(npc)) => {
-                let reaches = |device: &&DeviceId| {
-                    let restrictions = self.restrictions();
-                    restrictions.is_none_or(|one| one.check_device(device).is_ok())
-                };
+            (Participant::Caller { caller, .. }, Some(npc)) => {
+                let reaches = |device: &&DeviceId| caller.check_device(device).is_ok();
                 let devices = npc.settings.devices.iter().filter(reaches).cloned();
                 let org = self.org;
                 devices.map(|device| DeviceKey { org, device }).collect()

@@ -26,7 +26,7 @@ use crate::{
 };
 use device::{DeviceView, Registered};
 pub(crate) use merge::DeviceEntry;
-pub(crate) use page::{Reach, page};
+pub(crate) use page::{Reach, Unavailable, labels_within, reached};
 use services::ServicesCache;
 
 /// Gets a device: its connection state and its services.

@@ -17,7 +17,7 @@ use http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use switchboard_bus::{Bus, LiveEntry, LiveEvent, LivePosition, LiveWatch, Seen};
-use switchboard_identity::Caller;
+use switchboard_identity::{Authenticator, Caller};
 use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::{
     budget::{Budget, Budgets, Kind, Owner, Permit},
@@ -110,6 +110,7 @@ pub(crate) async fn stream(
         filter,
         keep_alive: Instant::now() + KEEP_ALIVE_INTERVAL,
         shutdown: gateway.async_calls.shutdown.clone(),
+        authenticator: gateway.authenticator.clone(),
         listener,
         _permit: permit,
     };
@@ -192,8 +193,7 @@ impl Filter {
     fn reaches(&self, entry: &LiveEntry) -> bool {
         let Some(device) = &entry.device else {
             // Nothing that belongs to no device is within reach of a key of some devices.
-            let restrictions = self.caller.restrictions.as_deref();
-            return restrictions.is_none_or(|restrictions| restrictions.device_prefix.is_none());
+            return self.caller.require_all_devices().is_ok();
         };
         match &entry.service {
             Some(service) => self.caller.check_call(device, service).is_ok(),
@@ -227,6 +227,7 @@ struct EventStream {
     /// When the client receives something, whatever happens.
     keep_alive: Instant,
     shutdown: Shutdown,
+    authenticator: Authenticator,
     listener: ListenerGuard,
     _permit: Permit,
 }
@@ -242,8 +243,14 @@ impl EventStream {
                 () = sleep_until(self.keep_alive) => break self.keep_alive(),
                 seen = self.watch.next() => match seen {
                     Seen::Gap(position) => break gap(position),
-                    Seen::Event(entry) if self.filter.permits(&entry) => break event(&entry),
-                    Seen::Event(_) => {}
+                    Seen::Event(entry) => {
+                        let caller = &mut self.filter.caller;
+                        // Without the labels of devices, the client continues later where the stream ends.
+                        self.authenticator.read_labelled(caller).await.ok()?;
+                        if self.filter.permits(&entry) {
+                            break event(&entry);
+                        }
+                    }
                 }
             }
         };

@@ -25,6 +25,8 @@ const ISSUER: &str = "switchboard";
 const AUDIENCE: &str = "switchboard";
 /// The audience of a token with restrictions: nodes of releases that do not know them refuse it.
 const RESTRICTED_AUDIENCE: &str = "switchboard restricted";
+/// The audience of a token with a label among its restrictions, for the same reason.
+const LABELLED_AUDIENCE: &str = "switchboard labelled";
 /// Our own tokens have some 400 bytes, and up to 3,000 with restrictions.
 const MAX_TOKEN_BYTES: usize = 4_096;
 /// The prefix of the public key's SHA-256 that is its id.
@@ -98,7 +100,7 @@ impl SigningKey {
     pub fn sign(&self, claims: &Claims) -> Result<String, AccessError> {
         let mut jwt = JwtClaims::new(CustomClaims {
             iss: ISSUER.into(),
-            aud: audience(claims.restrictions.is_some()).into(),
+            aud: audience(claims.restrictions.as_deref()).into(),
             sub: claims.subject.clone(),
             org: claims.org,
             scope: claims.scopes.to_string(),
@@ -272,11 +274,11 @@ struct CustomClaims {
     restrictions: Option<Restrictions>,
 }
 
-const fn audience(is_restricted: bool) -> &'static str {
-    if is_restricted {
-        RESTRICTED_AUDIENCE
-    } else {
-        AUDIENCE
+fn audience(restrictions: Option<&Restrictions>) -> &'static str {
+    match restrictions {
+        None => AUDIENCE,
+        Some(restrictions) if restrictions.device_label.is_none() => RESTRICTED_AUDIENCE,
+        Some(_) => LABELLED_AUDIENCE,
     }
 }
 
@@ -285,7 +287,7 @@ fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims,
     if custom.iss != ISSUER {
         return Err(AccessError::WrongIssuer);
     }
-    if custom.aud != audience(custom.restrictions.is_some()) {
+    if custom.aud != audience(custom.restrictions.as_ref()) {
         return Err(AccessError::WrongAudience);
     }
     let expires_at = unix_s(jwt.expiration)?;

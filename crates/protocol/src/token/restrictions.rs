@@ -10,7 +10,7 @@ use utoipa::{
     openapi::{ObjectBuilder, RefOr, Schema, Type},
 };
 
-use crate::id::DeviceId;
+use crate::{id::DeviceId, label::DeviceLabel};
 
 /// Patterns of one credential. With [`MAX_PATTERNS_JSON_BYTES`] it protects tokens and lookups.
 pub const MAX_PATTERNS: usize = 32;
@@ -38,6 +38,9 @@ pub struct Restrictions {
     /// The beginning of the ids of the devices that it reaches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_prefix: Option<DeviceId>,
+    /// The label of the devices that it reaches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_label: Option<DeviceLabel>,
     /// The services that it reaches; at least one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<Vec<ServicePattern>>,
@@ -48,6 +51,8 @@ pub struct Restrictions {
 pub enum Outside<'a> {
     /// The device has another beginning.
     DevicePrefix(&'a DeviceId),
+    /// The device has not this label.
+    DeviceLabel(&'a DeviceLabel),
     /// The service is none of these.
     Services(&'a [ServicePattern]),
 }
@@ -98,14 +103,24 @@ impl Restrictions {
     /// Whether nothing is restricted.
     #[must_use]
     pub const fn is_none(&self) -> bool {
-        self.device_prefix.is_none() && self.services.is_none()
+        self.restricts_devices().is_none() && self.services.is_none()
     }
 
-    /// Checks that a device is within reach.
+    /// The first restriction of devices, if they are restricted.
+    #[must_use]
+    pub const fn restricts_devices(&self) -> Option<Outside<'_>> {
+        match (&self.device_prefix, &self.device_label) {
+            (Some(prefix), _) => Some(Outside::DevicePrefix(prefix)),
+            (None, Some(label)) => Some(Outside::DeviceLabel(label)),
+            (None, None) => None,
+        }
+    }
+
+    /// Checks the beginning of a device's id. What labels the device has is not known here.
     ///
     /// # Errors
     /// The restriction that excludes it.
-    pub fn check_device(&self, device: &DeviceId) -> Result<(), Outside<'_>> {
+    pub fn check_prefix(&self, device: &DeviceId) -> Result<(), Outside<'_>> {
         match &self.device_prefix {
             Some(prefix) if !device.as_str().starts_with(prefix.as_str()) => {
                 Err(Outside::DevicePrefix(prefix))
@@ -134,7 +149,12 @@ impl Restrictions {
     /// The restriction that a requested one exceeds.
     pub fn narrowed(&self, requested: Self) -> Result<Self, Outside<'_>> {
         if let Some(prefix) = &requested.device_prefix {
-            self.check_device(prefix)?;
+            self.check_prefix(prefix)?;
+        }
+        if let (Some(own), Some(requested)) = (&self.device_label, &requested.device_label)
+            && own != requested
+        {
+            return Err(Outside::DeviceLabel(own));
         }
         if let (Some(own), Some(requested)) = (&self.services, &requested.services) {
             let is_covered = |one: &ServicePattern| own.iter().any(|pattern| pattern.covers(one));
@@ -146,6 +166,7 @@ impl Restrictions {
             device_prefix: requested
                 .device_prefix
                 .or_else(|| self.device_prefix.clone()),
+            device_label: requested.device_label.or_else(|| self.device_label.clone()),
             services: requested.services.or_else(|| self.services.clone()),
         })
     }
@@ -157,6 +178,7 @@ impl Outside<'_> {
     pub const fn member(&self) -> &'static str {
         match self {
             Self::DevicePrefix(_) => "device_prefix",
+            Self::DeviceLabel(_) => "device_label",
             Self::Services(_) => "services",
         }
     }
@@ -168,6 +190,7 @@ impl fmt::Display for Outside<'_> {
             Self::DevicePrefix(prefix) => {
                 write!(f, "devices whose ids begin with `{prefix}`")
             }
+            Self::DeviceLabel(label) => write!(f, "devices that have the label `{label}`"),
             Self::Services(patterns) => {
                 f.write_str("the services ")?;
                 for (at, pattern) in patterns.iter().enumerate() {
@@ -222,6 +245,7 @@ mod tests {
         };
         Restrictions {
             device_prefix: prefix.map(|prefix| prefix.parse().unwrap()),
+            device_label: None,
             services: services.map(patterns),
         }
     }
@@ -253,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn device_and_service_are_checked() {
+    fn beginning_and_service_are_checked() {
         let limited = restrictions(Some("toy-"), Some(&["wave", "led.*"]));
         let device = |id: &str| id.parse::<DeviceId>().unwrap();
-        assert_eq!(limited.check_device(&device("toy-1")), Ok(()));
-        assert_eq!(limited.check_device(&device("toy-")), Ok(()));
-        let outside = limited.check_device(&device("lamp-1"));
+        assert_eq!(limited.check_prefix(&device("toy-1")), Ok(()));
+        assert_eq!(limited.check_prefix(&device("toy-")), Ok(()));
+        let outside = limited.check_prefix(&device("lamp-1"));
         assert_eq!(
             outside.unwrap_err().to_string(),
             "devices whose ids begin with `toy-`"
@@ -269,7 +293,7 @@ mod tests {
         assert_eq!(outside.to_string(), "the services `wave`, `led.*`");
         let none = Restrictions::default();
         assert!(none.is_none());
-        assert_eq!(none.check_device(&device("lamp-1")), Ok(()));
+        assert_eq!(none.check_prefix(&device("lamp-1")), Ok(()));
         assert_eq!(none.check_service("reset"), Ok(()));
     }
 
@@ -293,6 +317,24 @@ mod tests {
         check(toys, (None, Some(&["*"])), Err("services"));
         check(toys, (None, Some(&["le*"])), Err("services"));
         check(toys, (None, Some(&["wave*"])), Err("services"));
+    }
+
+    #[test]
+    fn created_credential_has_the_label_of_its_creator() {
+        let labelled = |label: Option<&str>| Restrictions {
+            device_label: label.map(|label| label.parse().unwrap()),
+            ..Restrictions::default()
+        };
+        let (none, kitchen) = (labelled(None), labelled(Some("room:kitchen")));
+        assert_eq!(none.narrowed(kitchen.clone()).unwrap(), kitchen);
+        assert_eq!(kitchen.narrowed(none).unwrap(), kitchen);
+        assert_eq!(kitchen.narrowed(kitchen.clone()).unwrap(), kitchen);
+        let outside = kitchen.narrowed(labelled(Some("room:hall"))).unwrap_err();
+        assert_eq!(outside.member(), "device_label");
+        assert_eq!(
+            outside.to_string(),
+            "devices that have the label `room:kitchen`"
+        );
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct ApiKeyLimits {
     /// The beginning of the ids of the devices that it reaches; 1 to 64 characters. `None` for all
     /// devices.
     pub device_prefix: Option<String>,
+    /// The label of the devices that it reaches. `None` for all devices.
+    pub device_label: Option<String>,
     /// The services that it reaches: names, or beginnings of names and `*`; 1 to 32. `None` for all.
     pub services: Option<Vec<String>>,
 }
@@ -90,6 +92,7 @@ struct Row {
     revoked_at: Option<DateTime<Utc>>,
     expires_at: Option<DateTime<Utc>>,
     device_prefix: Option<String>,
+    device_label: Option<String>,
     services: Option<Vec<String>>,
     last_used_at: Option<DateTime<Utc>>,
 }
@@ -107,6 +110,7 @@ impl From<Row> for ApiKey {
             limits: ApiKeyLimits {
                 expires_at: row.expires_at,
                 device_prefix: row.device_prefix,
+                device_label: row.device_label,
                 services: row.services,
             },
             last_used_at: row.last_used_at,
@@ -122,9 +126,9 @@ pub(crate) async fn insert(
 ) -> Result<ApiKey, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes, expires_at, device_prefix, services)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
-         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, services, last_used_at",
+        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes, expires_at, device_prefix, device_label, services)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, device_label, services, last_used_at",
         key.id.uuid(),
         org.uuid(),
         key.name,
@@ -133,6 +137,7 @@ pub(crate) async fn insert(
         &scope_list::encode(key.scopes),
         limits.expires_at,
         limits.device_prefix,
+        limits.device_label,
         limits.services.as_deref()
     )
     .fetch_one(connection)
@@ -181,7 +186,7 @@ impl Store {
     ) -> Result<Option<ApiKey>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, services, last_used_at
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, device_label, services, last_used_at
              FROM api_keys WHERE secret_hash = $1 AND (expires_at IS NULL OR expires_at > now())",
             secret_hash.as_slice()
         );
@@ -218,7 +223,7 @@ impl Store {
     pub async fn api_key(&self, org: OrgId, id: ApiKeyId) -> Result<Option<ApiKey>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, services, last_used_at
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, device_label, services, last_used_at
              FROM api_keys WHERE org_id = $1 AND id = $2",
             org.uuid(),
             id.uuid()
@@ -245,7 +250,7 @@ impl Store {
     ) -> Result<Vec<ApiKey>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, services, last_used_at FROM api_keys
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, device_label, services, last_used_at FROM api_keys
              WHERE org_id = $1 AND ($2::uuid IS NULL OR id > $2) ORDER BY id LIMIT $3",
             org.uuid(),
             after.map(ApiKeyId::uuid),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use switchboard_protocol::{
     id::{ApiKeyId, CallId, DeviceId, JournalEntryId, NpcId, OrgId, TokenId},
+    label::DeviceLabel,
     token::{Restrictions, Subject},
 };
 use switchboard_runtime::label;
@@ -383,6 +384,7 @@ impl Store {
         }
         let restrictions = filter.restrictions;
         let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
+        let label = restrictions.and_then(|one| one.device_label.as_ref());
         let services: Option<Vec<String>> = restrictions
             .and_then(|one| one.services.as_ref())
             .map(|patterns| patterns.iter().map(|one| one.as_str().to_owned()).collect());
@@ -402,7 +404,10 @@ impl Store {
                          (SELECT FROM unnest($9) AS pattern
                           WHERE CASE WHEN right(pattern, 1) = '*' THEN starts_with(r.service, left(pattern, -1))
                                      ELSE r.service = pattern END))
-               ORDER BY r.id DESC LIMIT $10"#,
+                     AND ($10::text IS NULL OR EXISTS
+                         (SELECT FROM device_labels l
+                          WHERE l.org_id = r.org_id AND l.device_id = r.device_id AND $10 = ANY (l.labels)))
+               ORDER BY r.id DESC LIMIT $11"#,
             org.uuid(),
             after.map_or(Uuid::max(), JournalEntryId::uuid),
             interval(JOURNAL_TTL),
@@ -412,6 +417,7 @@ impl Store {
             filter.caller,
             prefix.map(DeviceId::as_str),
             services.as_deref(),
+            label.map(DeviceLabel::as_str),
             i64::from(limit)
         );
         let rows =

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
+    label::DeviceLabel,
     outcome::{Delivered, Outcome},
     token::Restrictions,
 };
@@ -303,7 +304,10 @@ macro_rules! calls_page {
                     AND ($7::text[] IS NULL OR EXISTS
                         (SELECT FROM unnest($7) AS pattern
                          WHERE CASE WHEN right(pattern, 1) = '*' THEN starts_with(service, left(pattern, -1))
-                                    ELSE service = pattern END)) "
+                                    ELSE service = pattern END))
+                    AND ($8::text IS NULL OR EXISTS
+                        (SELECT FROM device_labels AS known
+                         WHERE known.org_id = $1 AND known.device_id = calls.device_id AND $8 = ANY (known.labels))) "
                 + $order,
             $org.uuid(),
             $after,
@@ -311,7 +315,8 @@ macro_rules! calls_page {
             $filter.state.map(CallState::as_str),
             i64::from($limit),
             $reach.0,
-            $reach.1
+            $reach.1,
+            $reach.2
         )
     };
 }
@@ -392,7 +397,12 @@ impl Store {
         let services: Option<Vec<String>> = restrictions
             .and_then(|one| one.services.as_ref())
             .map(|patterns| patterns.iter().map(|one| one.as_str().to_owned()).collect());
-        let reach = (prefix.map(DeviceId::as_str), services.as_deref());
+        let label = restrictions.and_then(|one| one.device_label.as_ref());
+        let reach = (
+            prefix.map(DeviceId::as_str),
+            services.as_deref(),
+            label.map(DeviceLabel::as_str),
+        );
         let rows = with_timeout(async {
             let mut connection = self.tenant_conn(org).await?;
             match order {

@@ -162,8 +162,7 @@ async fn revoked_and_expired_keys_are_deleted_by_age_and_number() {
     }
     let expired = ApiKeyLimits {
         expires_at: Some(Utc::now() - TimeDelta::days(2)),
-        device_prefix: None,
-        services: None,
+        ..ApiKeyLimits::default()
     };
     let mut creation = store.begin(other).await.unwrap();
     let expired = creation.create_api_key(other, &new_key(6), &expired).await;

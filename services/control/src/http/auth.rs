@@ -338,6 +338,7 @@ mod tests {
             org: OrgId::from_uuid(Uuid::from_u128(number)),
             scopes: [Scope::Read].into_iter().collect(),
             restrictions: None,
+            labelled: None,
             credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(number))),
         };
         let parts = || Request::new(()).into_parts().0;

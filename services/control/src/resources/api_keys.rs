@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use switchboard_identity::{ApiKeySecret, Caller, outside_key};
 use switchboard_protocol::{
     id::{ApiKeyId, DeviceId},
+    label::DeviceLabel,
     token::{MAX_PATTERNS, MAX_PATTERNS_JSON_BYTES, Restrictions, Scope, Scopes, ServicePattern},
 };
 use switchboard_runtime::{
@@ -51,6 +52,9 @@ pub(crate) struct KeyRequest {
     /// The beginning of the ids of the devices that the key reaches. Default: that of the caller.
     #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$", example = "toy-")]
     device_prefix: Option<DeviceId>,
+    /// The label of the devices that the key reaches: those that have it at the time of a request, at most 10,000.
+    /// Default: that of the caller.
+    device_label: Option<DeviceLabel>,
     /// The services that the key reaches: names, or beginnings of names followed by `*`; at most 1,500
     /// bytes as JSON. Default: those of the caller.
     #[schema(min_items = 1, max_items = 32, example = json!(["wave", "led.*"]))]
@@ -97,6 +101,9 @@ pub(crate) struct ApiKeyView {
     /// The beginning of the ids of the devices that it reaches; null for all devices.
     #[schema(max_length = 64, example = json!(null))]
     device_prefix: Option<String>,
+    /// The label of the devices that it reaches; null for all devices.
+    #[schema(max_length = 63, example = json!(null))]
+    device_label: Option<String>,
     /// The services that it reaches; null for all services.
     #[schema(min_items = 1, max_items = 32, value_type = Option<Vec<ServicePattern>>, example = json!(null))]
     services: Option<Vec<String>>,
@@ -116,6 +123,7 @@ impl From<ApiKey> for ApiKeyView {
             revoked_at: key.revoked_at,
             expires_at: key.limits.expires_at,
             device_prefix: key.limits.device_prefix,
+            device_label: key.limits.device_label,
             services: key.limits.services,
             last_used_at: key.last_used_at,
         }
@@ -245,6 +253,7 @@ fn checked_limits(request: &KeyRequest, caller: &Caller) -> Result<ApiKeyLimits,
     Ok(ApiKeyLimits {
         expires_at: request.expires_at,
         device_prefix: restrictions.device_prefix.map(|one| one.to_string()),
+        device_label: restrictions.device_label.map(|one| one.to_string()),
         services,
     })
 }
@@ -268,6 +277,7 @@ fn checked_restrictions(
     }
     let requested = Restrictions {
         device_prefix: request.device_prefix.clone(),
+        device_label: request.device_label.clone(),
         services: request.services.clone(),
     };
     let Some(own) = caller.restrictions.as_deref() else {

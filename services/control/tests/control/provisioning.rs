@@ -95,6 +95,11 @@ async fn invalid_limit_of_a_key_is_named() {
         "device_prefix",
     )
     .await;
+    check(
+        json!({"name": "x", "device_label": "room kitchen"}),
+        "device_label",
+    )
+    .await;
     check(json!({"name": "x", "services": []}), "services").await;
     check(json!({"name": "x", "services": vec!["a"; 33]}), "services").await;
     let long = vec!["x".repeat(129); 12];
@@ -147,7 +152,9 @@ async fn key_creates_nothing_that_reaches_more() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("Toys").await;
-    let document = json!({"name": "toys", "device_prefix": "toy-", "services": ["wave", "led.*"]});
+    let document = json!({
+        "name": "toys", "device_prefix": "toy-", "device_label": "room:kitchen", "services": ["wave", "led.*"],
+    });
     let (status, created) = installation.create_key(&org, document).await;
     assert_eq!((status, &created["device_prefix"]), (201, &json!("toy-")));
     assert_eq!(created["services"], json!(["wave", "led.*"]));
@@ -179,6 +186,7 @@ async fn key_creates_nothing_that_reaches_more() {
     let narrower = json!({"device_prefix": "toy-1", "services": ["led.on"]});
     check(narrower, Ok((json!("toy-1"), json!(["led.on"])))).await;
     check(json!({"device_prefix": "to"}), Err("device_prefix")).await;
+    check(json!({"device_label": "room:hall"}), Err("device_label")).await;
     check(json!({"services": ["*"]}), Err("services")).await;
     check(json!({"services": ["wave", "reset"]}), Err("services")).await;
     // Tokens of devices are for devices within reach; those of clients have the restrictions.
@@ -198,7 +206,7 @@ async fn key_creates_nothing_that_reaches_more() {
     assert_eq!(status, StatusCode::OK, "{seen}");
     assert_eq!(
         seen["restrictions"],
-        json!({"device_prefix": "toy-", "services": ["wave", "led.*"]})
+        json!({"device_prefix": "toy-", "device_label": "room:kitchen", "services": ["wave", "led.*"]})
     );
     assert_eq!(seen["actor"]["name"], "client:app");
     let holder = Org {

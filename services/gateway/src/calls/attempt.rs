@@ -181,6 +181,7 @@ mod tests {
                 org: OrgId::from_uuid(Uuid::from_u128(1)),
                 scopes: Scopes::default(),
                 restrictions: None,
+                labelled: None,
                 credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(2))),
             };
             let device = "toy-1".parse().unwrap();

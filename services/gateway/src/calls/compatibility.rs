@@ -66,6 +66,7 @@ fn digests_of_calls_are_unchanged() {
             org,
             scopes: "call".parse().unwrap(),
             restrictions: None,
+            labelled: None,
             credential,
         };
         format!("key {holder} {}", hex(&key.scoped(&caller, &device).hash))

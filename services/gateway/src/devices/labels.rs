@@ -21,7 +21,11 @@ use switchboard_runtime::{
 use switchboard_store::{DeviceNotes, LabelCount, StoreError};
 use utoipa::ToSchema;
 
-use super::{device_unavailable, page::Reach, unknown};
+use super::{
+    device_unavailable,
+    page::{Reach, labels_within},
+    unknown,
+};
 use crate::{
     Gateway,
     admission::{RequireAdmin, RequireRead},
@@ -252,9 +256,10 @@ pub(crate) async fn list(
     let list = List::new("/v1/labels", caller.org);
     let after: Option<DeviceLabel> = list.position(cursor)?;
     let Reach { org, range } = Reach::after(&caller, None);
+    let having = labels_within(&caller, &[]);
     let found = gateway
         .store
-        .labels(org, range, &[], after.as_ref(), limit.fetch_count())
+        .labels(org, range, &having, after.as_ref(), limit.fetch_count())
         .await;
     let found = found.map_err(|error| {
         store_unavailable(

@@ -101,9 +101,10 @@ pub(crate) struct DeviceList {
 
 /// Lists the devices of the organisation, connected or not.
 ///
-/// A page also ends at 4 MiB, with at least one device. With `service`, `label` or `online=false` a
-/// request looks at 1,000 devices at most: a page may have fewer elements than `limit`, or none, and a
-/// `next_cursor`.
+/// A page also ends at 4 MiB, with at least one device. With `service` or `online=false` a request looks at
+/// 1,000 devices at most, with `label` at 1,000 of those that have it: a page may have fewer elements than
+/// `limit`, or none, and a `next_cursor`. With `label` the database reads the labels of all devices after the
+/// cursor.
 #[utoipa::path(
     get, path = "/v1/devices", tag = "Devices", operation_id = "listDevices",
     params(ListQuery),
@@ -125,6 +126,7 @@ pub(crate) async fn list(
     let list = List::new("/v1/devices", caller.org);
     let after: Option<DeviceId> = list.position(query.cursor.take())?;
     let owner = Owner::Org(caller.org.uuid());
+    query.label.0 = page::labels_within(&caller, &query.label.0);
     let mut page = PageBuilder {
         gateway: &gateway,
         query: &query,

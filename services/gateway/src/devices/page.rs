@@ -49,10 +49,38 @@ impl<'a> Reach<'a> {
     }
 }
 
+/// These labels, and the one that restricts the caller.
+pub(crate) fn labels_within(caller: &Caller, labels: &[DeviceLabel]) -> Vec<DeviceLabel> {
+    let restrictions = caller.restrictions.as_deref();
+    let own = restrictions.and_then(|one| one.device_label.as_ref());
+    let own = own.filter(|own| !labels.contains(own));
+    labels.iter().chain(own).cloned().collect()
+}
+
 fn device_prefix(caller: &Caller) -> Option<&str> {
     let restrictions = caller.restrictions.as_deref();
     let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
     prefix.map(DeviceId::as_str)
+}
+
+/// The devices that a caller reaches in byte order of their IDs, connected or stored, strictly after one. If the
+/// database is unavailable, the page is marked incomplete, or is unavailable as well for a caller that a label
+/// restricts.
+///
+/// # Errors
+/// When the directory of connected devices is unavailable, or the labels of devices are.
+pub(crate) async fn reached(
+    gateway: &Gateway,
+    caller: &Caller,
+    after: Option<&str>,
+    limit: Limit,
+) -> Result<DevicePage, Unavailable> {
+    let reach = Reach::after(caller, after);
+    let labels = labels_within(caller, &[]);
+    if labels.is_empty() {
+        return page(gateway, reach, limit).await.map_err(Unavailable::Bus);
+    }
+    labelled(gateway, reach, &labels, limit).await
 }
 
 /// The organisation's devices of a range in byte order of their IDs, connected or stored. If the
@@ -60,7 +88,7 @@ fn device_prefix(caller: &Caller) -> Option<&str> {
 ///
 /// # Errors
 /// When the directory of connected devices is unavailable.
-pub(crate) async fn page(
+pub(super) async fn page(
     gateway: &Gateway,
     Reach { org, range }: Reach<'_>,
     limit: Limit,
@@ -120,7 +148,7 @@ pub(super) async fn connected(
 
 /// Why devices that are not connected could not be listed.
 #[derive(Debug)]
-pub(super) enum Unavailable {
+pub(crate) enum Unavailable {
     Bus(BusError),
     Store(StoreError),
 }

@@ -4,6 +4,7 @@ use reqwest::Method;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use switchboard_identity::ApiKeySecret;
+use switchboard_test_support::eventually::eventually_some;
 
 use crate::{
     mcp_client::{exchange, legacy, modern, names, with_credential},
@@ -173,4 +174,104 @@ async fn npc_has_for_a_restricted_key_the_tools_that_it_reaches() {
     let refused = exchange(with_credential(request, key.expose_secret())).await;
     assert_eq!(refused.error_code(), -32602, "{refused:?}");
     assert!(gateway.edge.called.lock().is_empty());
+}
+
+/// A gateway with a toy and a lamp that are connected, a toy that is not, and a key for what has the label of the toys.
+async fn labelled() -> (TestGateway, ApiKeySecret) {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("lamp-1", SERVICES).await;
+    gateway.connect_with("toy-1", SERVICES).await;
+    gateway.store_device("toy-2").await;
+    gateway.label("lamp-1", &["all", "room:hall"]).await;
+    for toy in ["toy-1", "toy-2"] {
+        gateway.label(toy, &["all", "room:kitchen"]).await;
+    }
+    let key = gateway.key_of_label("room:kitchen").await;
+    (gateway, key)
+}
+
+#[tokio::test]
+async fn key_of_a_label_lists_the_devices_that_have_it() {
+    let (gateway, key) = labelled().await;
+    let get = async |path: &str| ask(&gateway, &key, Method::GET, path).await.json;
+    let ids = |listed: &Value| {
+        let devices = listed["devices"].as_array().unwrap();
+        let ids = devices.iter().map(|device| device["id"].clone());
+        ids.collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&get("/v1/devices").await), ["toy-1", "toy-2"]);
+    assert_eq!(ids(&get("/v1/devices?online=true").await), ["toy-1"]);
+    assert_eq!(ids(&get("/v1/devices?label=room:hall").await), [""; 0]);
+    let counts = json!({"online": 1, "known": 2});
+    assert_eq!(get("/v1/devices/counts").await, counts);
+    let none = json!({"online": 0, "known": 0});
+    assert_eq!(get("/v1/devices/counts?prefix=lamp-").await, none);
+    let labels = json!([{"label": "all", "devices": 2}, {"label": "room:kitchen", "devices": 2}]);
+    assert_eq!(get("/v1/labels").await["items"], labels);
+    let request = modern(&gateway, "/mcp", "tools/list", json!({}));
+    let listed = exchange(with_credential(request, key.expose_secret())).await;
+    let tools = names(listed.result());
+    assert!(tools.contains(&"toy-1__echo"), "{tools:?}");
+    assert!(
+        tools.iter().all(|tool| tool.starts_with("toy-")),
+        "{tools:?}"
+    );
+    for device in ["lamp-1", "toy-1"] {
+        let body = r#"{"service": "echo", "mode": "queued"}"#;
+        assert_eq!(gateway.call(device, body).await.status, 202);
+    }
+    let listed = get("/v1/calls").await;
+    assert_eq!(listed["calls"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["calls"][0]["device_id"], "toy-1");
+}
+
+#[tokio::test]
+async fn key_of_a_label_reaches_the_devices_that_have_it() {
+    let (gateway, key) = labelled().await;
+    let send_to = async |method: Method, path: &str, body: Value| {
+        send(gateway.request_as(&key, method, path).json(&body)).await
+    };
+    let call = json!({"service": "echo"});
+    let called = send_to(Method::POST, "/v1/devices/toy-1/calls", call.clone()).await;
+    assert_eq!(called.status, 200, "{called:?}");
+    let group = json!({"service": "echo", "label": "all"});
+    let called = send_to(Method::POST, "/v1/group-calls", group).await;
+    assert_eq!(called.json["devices"], 2, "{called:?}");
+    let listed = json!({"service": "echo", "devices": ["toy-1", "lamp-1"]});
+    let labels = json!({"labels": ["room:kitchen"]});
+    for (method, path, body) in [
+        (Method::POST, "/v1/devices/lamp-1/calls", call),
+        (Method::POST, "/v1/group-calls", listed),
+        (Method::PATCH, "/v1/devices/lamp-1", labels),
+        (Method::POST, "/v1/devices/lamp-1/disconnect", json!({})),
+    ] {
+        let refused = send_to(method, path, body).await;
+        assert_outside(&refused, "device_label");
+        assert_eq!(refused.json["value"], "room:kitchen", "{refused:?}");
+    }
+    assert_eq!(*gateway.edge.called.lock(), ["toy-1", "toy-1"]);
+    // The label decides as it is now.
+    gateway.label("toy-1", &["all"]).await;
+    gateway.label("lamp-1", &["room:kitchen"]).await;
+    eventually_some("the labels count", async || {
+        let (toy, lamp) = tokio::join!(
+            ask(&gateway, &key, Method::GET, "/v1/devices/toy-1"),
+            ask(&gateway, &key, Method::GET, "/v1/devices/lamp-1"),
+        );
+        ((toy.status, lamp.status) == (403, 200)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn key_of_a_label_reaches_nothing_while_labels_cannot_be_read() {
+    let (gateway, key) = labelled().await;
+    let path = "/v1/devices/toy-1";
+    assert_eq!(ask(&gateway, &key, Method::GET, path).await.status, 200);
+    gateway.database.set_unavailable(true).await.unwrap();
+    eventually_some("the labels are unknown", async || {
+        let refused = ask(&gateway, &key, Method::GET, path).await;
+        (refused.json["type"] == "/problems/credentials_unverifiable").then_some(())
+    })
+    .await;
 }

@@ -56,6 +56,8 @@ pub(crate) struct TestEdge {
     pub(crate) bus: Bus,
     /// Calls that reached a device.
     pub(crate) received: Mutex<Vec<CallId>>,
+    /// The registration that each of these calls is for.
+    pub(crate) registrations: Mutex<Vec<Option<Digest>>>,
     /// The devices that they reached, in order.
     pub(crate) called: Mutex<Vec<String>>,
     /// Calls that their callers cancelled.
@@ -131,16 +133,18 @@ impl TestGateway {
         let edge = Arc::new(TestEdge {
             bus: edge_bus,
             received: Mutex::default(),
+            registrations: Mutex::default(),
             called: Mutex::default(),
             cancelled: Mutex::default(),
             unanswered: Mutex::default(),
             refusals: Mutex::default(),
         });
         edge.bus.attach(edge.clone());
-        edge.bus
-            .publish_quotas(&QuotaLimits::default())
-            .await
-            .unwrap();
+        let quotas = QuotaLimits {
+            approving: Some(Vec::new()),
+            ..QuotaLimits::default()
+        };
+        edge.bus.publish_quotas(&quotas).await.unwrap();
         let database = TestDatabase::create().await.unwrap();
         let objects = tempfile::tempdir().unwrap();
         let folder = Objects::in_folder(objects.path()).unwrap();
@@ -286,12 +290,25 @@ impl TestGateway {
         prefix: Option<&str>,
         services: Option<&[&str]>,
     ) -> ApiKeySecret {
-        let secret = ApiKeySecret::generate();
-        let limits = ApiKeyLimits {
+        self.key_within(ApiKeyLimits {
             device_prefix: prefix.map(str::to_owned),
             services: services.map(|names| names.iter().map(|&name| name.to_owned()).collect()),
             ..ApiKeyLimits::default()
-        };
+        })
+        .await
+    }
+
+    /// A key with all scopes that reaches the devices with this label.
+    pub(crate) async fn key_of_label(&self, label: &str) -> ApiKeySecret {
+        self.key_within(ApiKeyLimits {
+            device_label: Some(label.to_owned()),
+            ..ApiKeyLimits::default()
+        })
+        .await
+    }
+
+    async fn key_within(&self, limits: ApiKeyLimits) -> ApiKeySecret {
+        let secret = ApiKeySecret::generate();
         let key = api_key(&secret, &Scope::ALL);
         let mut creation = self.store.begin(self.org).await.unwrap();
         let created = creation.create_api_key(self.org, &key, &limits).await;
@@ -506,6 +523,7 @@ impl ConnectionOwner for TestEdge {
             }
             service => {
                 self.received.lock().push(call.id);
+                self.registrations.lock().push(call.registration);
                 self.called.lock().push(call.device.to_string());
                 match service {
                     "silent" => {

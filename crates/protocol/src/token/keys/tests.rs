@@ -213,6 +213,7 @@ fn restrictions_are_verified_and_bound_to_their_audience() {
     let restricted = Claims {
         restrictions: Some(Arc::new(Restrictions {
             device_prefix: prefix(),
+            device_label: None,
             services: Some(services.into()),
         })),
         ..claims()
@@ -228,6 +229,16 @@ fn restrictions_are_verified_and_bound_to_their_audience() {
     payload["aud"] = json!(AUDIENCE);
     let refused = accepted_keys().verify(&forge(payload.clone()), NOW);
     assert_eq!(refused, Err(AccessError::WrongAudience));
+    payload["restrictions"] = json!({"device_label": "room:kitchen"});
+    for (audience, expected) in [
+        (AUDIENCE, false),
+        (RESTRICTED_AUDIENCE, false),
+        (LABELLED_AUDIENCE, true),
+    ] {
+        payload["aud"] = json!(audience);
+        let verified = accepted_keys().verify(&forge(payload.clone()), NOW);
+        assert_eq!(verified.is_ok(), expected, "{audience}");
+    }
     payload["restrictions"] = json!({"services": [""]});
     let refused = accepted_keys().verify(&forge(payload), NOW);
     assert_eq!(refused, Err(AccessError::Malformed));
@@ -245,6 +256,7 @@ fn token_with_the_most_restrictions_is_verified() {
         subject: format!("client:{}", "c".repeat(64)).parse().unwrap(),
         restrictions: Some(Arc::new(Restrictions {
             device_prefix: Some("d".repeat(64).parse().unwrap()),
+            device_label: Some("l".repeat(63).parse().unwrap()),
             services: Some(patterns),
         })),
         ..claims()

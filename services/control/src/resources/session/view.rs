@@ -5,6 +5,7 @@ use serde::Serialize;
 use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::{
     id::{DeviceId, OrgId},
+    label::DeviceLabel,
     token::{Scope, ServicePattern},
 };
 use utoipa::ToSchema;
@@ -73,6 +74,9 @@ pub(crate) struct RestrictionsView {
     /// The beginning of the ids of the devices that it reaches.
     #[schema(value_type = Option<String>, max_length = 64, example = "toy-")]
     device_prefix: Option<DeviceId>,
+    /// The label of the devices that it reaches.
+    #[schema(value_type = Option<DeviceLabel>, required = true)]
+    device_label: Option<DeviceLabel>,
     /// The services that it reaches.
     #[schema(max_items = 32, example = json!(["wave", "led.*"]))]
     services: Option<Vec<ServicePattern>>,
@@ -110,6 +114,7 @@ impl Control {
             scopes: scope_list(caller.scopes),
             restrictions: RestrictionsView {
                 device_prefix: restrictions.device_prefix,
+                device_label: restrictions.device_label,
                 services: restrictions.services,
             },
             expires_at: expires_at.into_iter().chain(ends_at).min(),

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use crate::{
     Gateway,
     calls::request::{CallBody, CallRequest, invalid, present},
-    devices::Reach,
+    devices::{Reach, labels_within},
     store_unavailable,
 };
 
@@ -148,15 +148,15 @@ impl GroupRequest {
                 }
                 return Ok(devices.clone());
             }
-            Chosen::Labelled(labels) => labels,
+            Chosen::Labelled(labels) => labels_within(caller, labels),
         };
         let Reach { org, range } = Reach::after(caller, None);
         let store = &gateway.store;
         let limit = u32::try_from(MAX_DEVICES).unwrap_or(u32::MAX);
-        let found = store.labelled_devices(org, range, labels, limit + 1).await;
+        let found = store.labelled_devices(org, range, &labels, limit + 1).await;
         let found = found.map_err(|error| unavailable(&error))?;
         if found.len() > MAX_DEVICES {
-            let count = store.count_labelled_devices(org, range, labels).await;
+            let count = store.count_labelled_devices(org, range, &labels).await;
             return Err(too_many(count.map_err(|error| unavailable(&error))?));
         }
         Ok(found)

@@ -15,7 +15,10 @@ use switchboard_store::StoreError;
 use switchboard_tools::Naming;
 
 use super::toolset::Toolset;
-use crate::{Gateway, devices::DeviceEntry};
+use crate::{
+    Gateway,
+    devices::{DeviceEntry, Unavailable},
+};
 
 /// Size of the parsed registrations that a node caches. Protects memory. Devices with the same
 /// firmware share one registration.
@@ -49,6 +52,15 @@ pub(super) enum CatalogError {
     Incomplete,
     #[error("the registration of the device cannot be parsed")]
     Registration(#[from] serde_json::Error),
+}
+
+impl From<Unavailable> for CatalogError {
+    fn from(error: Unavailable) -> Self {
+        match error {
+            Unavailable::Bus(error) => Self::Directory(error),
+            Unavailable::Store(error) => Self::Store(error),
+        }
+    }
 }
 
 impl ToolCatalog {

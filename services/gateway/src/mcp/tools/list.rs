@@ -148,7 +148,7 @@ async fn list_org(
     {
         return Err(unknown_cursor(cursor));
     }
-    let devices = devices::page(gateway, devices::Reach::after(caller, cursor), PAGE_LIMIT).await;
+    let devices = devices::reached(gateway, caller, cursor, PAGE_LIMIT).await;
     let devices = devices.map_err(|error| unavailable(&error.into()))?;
     let approved = approvals::of(gateway, org).await?;
     let mut page = PageBuilder::new(gateway, org);

@@ -179,6 +179,7 @@ mod tests {
                 org,
                 credential,
                 restrictions: None,
+                labelled: None,
                 scopes,
             };
             SessionId(session.into()).cancel_key(&ClientContext { caller, endpoint }, &request)

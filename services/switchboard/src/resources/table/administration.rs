@@ -23,6 +23,7 @@ pub(crate) static KEYS: Resource = Resource {
         Column::new("LAST USED", "last_used_at"),
         Column::new("REVOKED", "revoked_at"),
         Column::wide("DEVICES", "device_prefix"),
+        Column::wide("LABEL", "device_label"),
         Column::wide("SERVICES", "services"),
         Column::wide("EXPIRES", "expires_at"),
         Column::wide("CREATED", "created_at"),
@@ -38,6 +39,7 @@ pub(crate) static KEYS: Resource = Resource {
             Param::positional("name", "NAME", "Name of the key"),
             Param::of("scope", "scopes", Value::Texts("SCOPE"), "Scope: device, call, read, admin or provision; can be repeated. Default: the scopes of the caller"),
             Param::text("device-prefix", "device_prefix", "PREFIX", "Beginning of the ids of the devices that the key reaches. Default: that of the caller"),
+            Param::text("device-label", "device_label", "LABEL", "Label of the devices that the key reaches. Default: that of the caller"),
             Param::of("service", "services", Value::Texts("SERVICE"), "Service that the key reaches: a name, or a beginning of names and *; can be repeated. Default: those of the caller"),
             Param::text("expires-at", "expires_at", "TIME", "End of its validity (RFC 3339). Default: never"),
         ])
