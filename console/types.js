@@ -12,7 +12,7 @@
  * @typedef {Schemas['Delivered']} Delivered
  * @typedef {Schemas['Usage']} Usage
  * @typedef {Schemas['Scope']} Scope
- * @typedef {Schemas['Session'] & {device_port?: number, restrictions: {device_label?: string | null}}} Session
+ * @typedef {Schemas['Session']} Session
  * @typedef {Schemas['ApiKey']} ApiKey
  * @typedef {Schemas['CreatedKey']} CreatedKey
  * @typedef {Schemas['CreatedToken']} CreatedToken
@@ -23,7 +23,7 @@
  * @typedef {Schemas['CreatedWebhook']} CreatedWebhook
  * @typedef {Schemas['Delivery']} Delivery
  * @typedef {Schemas['AuditEntry']} AuditEntry
- * @typedef {Schemas['Org'] & {journal_params?: boolean, model_approval?: 'off' | 'required'}} Org
+ * @typedef {Schemas['Org']} Org
  * @typedef {Schemas['OrgSummary']} OrgSummary
  * @typedef {{pointer: string, detail: string}} Violation
  *
@@ -34,7 +34,7 @@
  * @property {unknown} [parameters]
  * @property {unknown} [output]
  * @property {unknown} [annotations]
- * @typedef {ServiceDefinition & {service: string, state: ApprovalState, approved?: ServiceDefinition & {at: string, by: string, applies_to: 'device' | 'organisation'}}} ServiceApproval
+ * @typedef {Schemas['ServiceApproval']} ServiceApproval
  *
  * @typedef {object} Service one entry of a device's registration; all of it is the device's claim
  * @property {string} [description]

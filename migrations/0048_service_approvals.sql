@@ -24,6 +24,8 @@ CREATE TABLE service_approvals (
 CREATE UNIQUE INDEX service_approvals_of_devices ON service_approvals (org_id, device_id, service) WHERE device_id IS NOT NULL;
 CREATE UNIQUE INDEX service_approvals_of_orgs ON service_approvals (org_id, service, digest) WHERE device_id IS NULL;
 
+CREATE INDEX service_approvals_by_org ON service_approvals (org_id, id);
+
 CREATE POLICY of_one_org ON service_approvals USING (org_id = (SELECT speaks_for_org()) OR (SELECT speaks_for_everyone()));
 ALTER TABLE service_approvals ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 

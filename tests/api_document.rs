@@ -44,6 +44,39 @@ fn document_matches_reviewed_file() {
     );
 }
 
+/// A doc comment beside `#[schema(inline)]` puts a schema into an `allOf` with one for the comment.
+#[test]
+fn parts_of_an_all_of_have_one_type() {
+    let document = document();
+    let mut places = Vec::new();
+    find_mixed_parts(&document, &document, "", &mut places);
+    assert_eq!(places, [""; 0]);
+}
+
+fn find_mixed_parts(document: &Value, value: &Value, place: &str, places: &mut Vec<String>) {
+    let parts = value["allOf"].as_array().into_iter().flatten();
+    let types = parts.map(|part| resolved(document, part)["type"].to_string());
+    let types: BTreeSet<_> = types.filter(|kind| kind != "null").collect();
+    if types.len() > 1 {
+        places.push(place.to_owned());
+    }
+    let children: Vec<(String, &Value)> = match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(name, child)| (name.clone(), child))
+            .collect(),
+        Value::Array(elements) => elements
+            .iter()
+            .enumerate()
+            .map(|(at, child)| (at.to_string(), child))
+            .collect(),
+        _ => Vec::new(),
+    };
+    for (name, child) in children {
+        find_mixed_parts(document, child, &format!("{place}/{name}"), places);
+    }
+}
+
 /// The operations, each with its method and path.
 fn operations(document: &Value) -> Vec<(String, &Value)> {
     let mut found = Vec::new();

@@ -63,19 +63,17 @@ function Service({ device, item, reload }) {
   };
   const here = useChange(approve('device'));
   const everywhere = useChange(approve('organisation'));
-  const revoke = useChange(() => remove(place));
+  const revoke = useChange(() => remove(path`/v1/approvals/${item.approved?.id ?? ''}`));
   const busy = here.busy || everywhere.busy || revoke.busy;
   const { approved, state } = item;
   const ofAll = approved?.applies_to === 'organisation';
-  // What the organisation has approved of an older definition is not that of this device.
-  const canRevoke = state === 'approved' || approved?.applies_to === 'device';
   return h('section', { class: 'card', 'aria-label': item.service },
     h('header', null,
       h('div', { class: 'row' }, h('h2', { ref: heading, tabIndex: -1, class: 'mono break' }, h(Text, null, item.service)), h(ApprovalState, { state })),
       may('admin') && h('div', { class: 'row' },
         state !== 'approved' && h(Button, { kind: 'primary', small: true, icon: 'check', busy, disabled: isOutdated, onClick: here.run }, t('approval.here')),
         state !== 'approved' && h(Button, { small: true, busy, disabled: isOutdated, title: t('approval.everywhere.text'), onClick: everywhere.run }, t('approval.everywhere')),
-        canRevoke && h(Button, { kind: 'danger', small: true, busy, onClick: ofAll ? () => setAsked(true) : revoke.run }, t('keyring.revoke')))),
+        approved && h(Button, { kind: 'danger', small: true, busy, onClick: ofAll ? () => setAsked(true) : revoke.run }, t('keyring.revoke')))),
     h('div', { class: 'body stack' },
       isOutdated && h(Notice, { tone: 'warn', role: 'status', title: t('approval.outdated'), actions: h(Button, { small: true, onClick: () => {
         setFirst(item);
@@ -87,8 +85,8 @@ function Service({ device, item, reload }) {
       approved && h('p', { class: 'small soft' }, t(ofAll ? 'approval.by.organisation' : 'approval.by.device'), ' ', h(Text, null, approved.by), ' · ', h(Time, { at: approved.at })),
       h('details', null, h('summary', { class: 'soft' }, t('service.schema')), h(Json, { value: shown.parameters ?? {}, label: t('service.schema') })),
       shown.output !== undefined && h('details', null, h('summary', { class: 'soft' }, t('service.output')), h(Json, { value: shown.output, label: t('service.output') }))),
-    asked && h(Confirm, { title: `${t('keyring.revoke')}: ${item.service}`, text: t('approval.revoke.everywhere'), act: t('keyring.revoke'), onClose: () => setAsked(false), run: async () => {
-      await remove(place);
+    asked && approved && h(Confirm, { title: `${t('keyring.revoke')}: ${item.service}`, text: t('approval.revoke.everywhere'), act: t('keyring.revoke'), onClose: () => setAsked(false), run: async () => {
+      await remove(path`/v1/approvals/${approved.id}`);
       reload();
       // After the dialog, which gives the focus back to its button.
       requestAnimationFrame(() => heading.current?.focus());

@@ -58,9 +58,12 @@ async fn approvals_in_place_of_others_count_towards_the_limit() {
     assert!(!approve(&store, org, 3, &definition(2 * MIB + 1)).await);
     let device: DeviceId = "toy-1".parse().unwrap();
     let services = [("wave".to_owned(), Digest([2; 32]))];
-    let approvals = store.approvals_of_device(org, &device, &services).await;
+    let approvals = store
+        .approvals_of_device(org, &device, &services, true)
+        .await;
     let approvals = approvals.unwrap();
     assert_eq!(approvals[0].digest, Digest([2; 32]));
-    assert_eq!(approvals[0].definition.get().len(), 2 * MIB);
+    let definition_of = approvals[0].definition.as_ref();
+    assert_eq!(definition_of.unwrap().get().len(), 2 * MIB);
     assert!(approve(&store, org, 3, &definition(2 * MIB)).await);
 }

@@ -202,10 +202,9 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(devices::labels::list))
         .routes(routes!(devices::disconnect))
         .routes(routes!(devices::approvals::list))
-        .routes(routes!(
-            devices::approvals::approve,
-            devices::approvals::revoke
-        ))
+        .routes(routes!(devices::approvals::approve))
+        .routes(routes!(devices::approvals::list_all))
+        .routes(routes!(devices::approvals::revoke))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::group::create))
         .routes(routes!(calls::item::list))

@@ -228,16 +228,12 @@ mod tests {
     use crate::cli;
 
     /// The operations of the API that commands with code of their own use.
-    const OTHERS: [(&str, &str); 18] = [
+    const OTHERS: [(&str, &str); 17] = [
         ("calls group", "POST /v1/group-calls"),
         ("devices label", "PATCH /v1/devices/{id}"),
         (
             "devices approve",
             "PUT /v1/devices/{id}/services/{service}/approval",
-        ),
-        (
-            "devices unapprove",
-            "DELETE /v1/devices/{id}/services/{service}/approval",
         ),
         ("call", "POST /v1/devices/{id}/calls"),
         ("calls show", "GET /v1/calls/{id}"),

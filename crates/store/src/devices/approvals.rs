@@ -5,7 +5,7 @@
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 use switchboard_protocol::{
-    id::{DeviceId, OrgId},
+    id::{ApprovalId, DeviceId, OrgId},
     schema::Digest,
 };
 use uuid::Uuid;
@@ -23,14 +23,16 @@ const MAX_DEFINITION_BYTES: i64 = 32 * 1024 * 1024;
 /// An approval of a service.
 #[derive(Debug, Clone)]
 pub struct Approval {
+    /// Its id.
+    pub id: ApprovalId,
     /// The service.
     pub service: String,
     /// The only device that it is for; `None` if it is for all of the organisation.
     pub device: Option<DeviceId>,
     /// The digest of the service that was approved.
     pub digest: Digest,
-    /// What was approved: a JSON object.
-    pub definition: Box<RawValue>,
+    /// What was approved, a JSON object; `None` if it was not read.
+    pub definition: Option<Box<RawValue>>,
     /// When.
     pub approved_at: DateTime<Utc>,
     /// By which API key, or by a token of which subject.
@@ -38,10 +40,11 @@ pub struct Approval {
 }
 
 struct Row {
+    id: Uuid,
     service: String,
     device_id: Option<String>,
     digest: Vec<u8>,
-    definition: String,
+    definition: Option<String>,
     approved_at: DateTime<Utc>,
     approved_by: String,
 }
@@ -50,11 +53,13 @@ impl TryFrom<Row> for Approval {
     type Error = StoreError;
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
+        let definition = row.definition.map(RawValue::from_string);
         Ok(Self {
+            id: ApprovalId::from_uuid(row.id),
             service: row.service,
             device: device(row.device_id)?,
             digest: digest(row.digest),
-            definition: RawValue::from_string(row.definition).map_err(decode_error)?,
+            definition: definition.transpose().map_err(decode_error)?,
             approved_at: row.approved_at,
             approved_by: row.approved_by,
         })
@@ -72,7 +77,8 @@ fn digest(bytes: Vec<u8>) -> Digest {
 
 impl Store {
     /// The approval of each of these services, in the order of their names: the one of this digest, else the device's
-    /// own, else the newest. Those that were never approved have none.
+    /// own, else the newest. Those that were never approved have none. With what was approved only if it is wanted,
+    /// because it may be large.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -81,6 +87,7 @@ impl Store {
         org: OrgId,
         device: &DeviceId,
         services: &[(String, Digest)],
+        with_definitions: bool,
     ) -> Result<Vec<Approval>, StoreError> {
         let names: Vec<String> = services.iter().map(|(name, _)| name.clone()).collect();
         let digests: Vec<Vec<u8>> = services
@@ -89,7 +96,8 @@ impl Store {
             .collect();
         let query = sqlx::query_as!(
             Row,
-            r#"SELECT DISTINCT ON (a.service) a.service, a.device_id, a.digest, a.definition, a.approved_at, a.approved_by
+            r#"SELECT DISTINCT ON (a.service) a.id, a.service, a.device_id, a.digest, a.approved_at, a.approved_by,
+                      CASE WHEN $5 THEN a.definition END AS definition
                FROM UNNEST($3::text[], $4::bytea[]) AS declared (service, digest)
                JOIN service_approvals a ON a.org_id = $1 AND a.service = declared.service
                    AND (a.device_id = $2 OR a.device_id IS NULL)
@@ -97,7 +105,8 @@ impl Store {
             org.uuid(),
             device.as_str(),
             &names,
-            &digests
+            &digests,
+            with_definitions
         );
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
@@ -194,44 +203,63 @@ impl Store {
         .await
     }
 
-    /// Whether all devices of an organisation have an approval of this digest.
+    /// The approvals of an organisation in the order of their ids, strictly after one, without what was approved.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn is_approved_for_all(
+    pub async fn approvals(
         &self,
         org: OrgId,
-        service: &str,
-        digest: Digest,
-    ) -> Result<bool, StoreError> {
-        let query = sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM service_approvals WHERE org_id = $1 AND device_id IS NULL AND service = $2
-                   AND digest = $3) AS "exists!""#,
+        after: Option<ApprovalId>,
+        limit: u32,
+    ) -> Result<Vec<Approval>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT id, service, device_id, digest, NULL::text AS definition, approved_at, approved_by
+               FROM service_approvals WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3"#,
             org.uuid(),
-            service,
-            digest.0.as_slice()
+            after.map_or(Uuid::nil(), ApprovalId::uuid),
+            i64::from(limit)
         );
-        with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await }).await
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        rows.into_iter().map(Approval::try_from).collect()
     }
 
-    /// Revokes the approvals of a service that a device has: its own, and that of the organisation for this digest.
-    /// False if it has none.
+    /// An approval of an organisation, without what was approved.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn revoke_approval(
+    pub async fn approval(
         &self,
         org: OrgId,
-        device: &DeviceId,
-        (service, digest): (&str, Option<Digest>),
-    ) -> Result<bool, StoreError> {
-        let query = sqlx::query!(
-            "DELETE FROM service_approvals WHERE org_id = $1 AND service = $3
-                 AND (device_id = $2 OR (device_id IS NULL AND digest = $4))",
+        id: ApprovalId,
+    ) -> Result<Option<Approval>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT id, service, device_id, digest, NULL::text AS definition, approved_at, approved_by
+               FROM service_approvals WHERE org_id = $1 AND id = $2"#,
             org.uuid(),
-            device.as_str(),
-            service,
-            digest.map(|digest| digest.0.to_vec())
+            id.uuid()
+        );
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        });
+        row.await?.map(Approval::try_from).transpose()
+    }
+
+    /// Revokes an approval. False if the organisation has none with this id.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn revoke_approval(&self, org: OrgId, id: ApprovalId) -> Result<bool, StoreError> {
+        let query = sqlx::query!(
+            "DELETE FROM service_approvals WHERE org_id = $1 AND id = $2",
+            org.uuid(),
+            id.uuid()
         );
         let revoked =
             with_timeout(async { query.execute(&mut *self.tenant_conn(org).await?).await }).await?;

@@ -68,6 +68,7 @@ pub(crate) enum AuditedResource {
     Webhook,
     Recording,
     Device,
+    Approval,
 }
 
 /// An entry of the audit log: one change of one resource.

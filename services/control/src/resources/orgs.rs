@@ -95,7 +95,6 @@ pub(crate) struct OrgDocument {
     journal_params: bool,
     /// Whether models call only services that were approved as they are.
     #[serde(default)]
-    #[schema(inline)]
     model_approval: ModelApproval,
 }
 

@@ -238,7 +238,7 @@ async fn old_entries_are_deleted_and_filters_are_checked() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     for wrong in [
-        "resource_id=toy-1",
+        "resource_id=toy%201",
         "action=seen",
         "since=yesterday",
         "cursor=1",
@@ -249,6 +249,10 @@ async fn old_entries_are_deleted_and_filters_are_checked() {
             .send(Method::GET, &path, Some(&org.key), None)
             .await;
         assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {problem}");
+    }
+    for right in ["resource=approval", "resource_id=toy-1"] {
+        let found = entries(&installation, &org.key, &format!("&{right}")).await;
+        assert!(found.is_empty(), "{right}: {found:?}");
     }
     let all = entries(&installation, &org.key, "").await;
     let since = format!("&since={}", last(&all, "at").replace('+', "%2B"));

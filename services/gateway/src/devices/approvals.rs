@@ -1,7 +1,9 @@
-//! `/v1/devices/{id}/approvals`: which services of a device models may call, and how they differ from what was approved.
+//! `/v1/approvals` and `/v1/devices/{id}/approvals`: which services models may call, and how what devices declare differs
+//! from what was approved.
 //!
 //! Invariant: what is approved is what the caller names by its digest; it is approved only while the device declares it.
 
+mod declared;
 mod view;
 
 use std::{
@@ -9,35 +11,32 @@ use std::{
     sync::Arc,
 };
 
-use axum::{extract::State, http::StatusCode};
-use serde_json::{
-    Value,
-    value::{RawValue, to_raw_value},
-};
+use axum::{extract::State, http::StatusCode, response::Response};
+use serde_json::value::RawValue;
 use switchboard_bus::{CatalogEvent, LiveEvent};
-use switchboard_identity::Caller;
+use switchboard_identity::outside_key;
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey},
-    schema::{Digest, shown_members},
+    id::{ApprovalId, DeviceId, DeviceKey, OrgId},
+    schema::Digest,
 };
-use switchboard_runtime::problem::{Json, Path, Problem, ProblemKind, internal};
+use switchboard_runtime::{
+    paging::{JsonElements, Limit, List, Paging},
+    problem::{Json, Path, Problem, ProblemKind, Query},
+};
 use switchboard_store::{Approval, MAX_APPROVALS, StoreError};
 
+use declared::Declared;
 pub(super) use view::ApprovalState;
-use view::{AppliesTo, Approvals, Approved, Definition, NewApproval, ServiceApproval, state};
+use view::{
+    AppliesTo, ApprovalPage, ApprovalView, Approvals, Approved, Definition, NewApproval,
+    ServiceApproval, state,
+};
 
-use super::{ServicesCache, device_unavailable, find};
 use crate::{
     Gateway,
     admission::{RequireAdmin, RequireRead},
-    store_unavailable,
+    page_response, store_unavailable,
 };
-
-/// A service that a device declares.
-struct Declared {
-    digest: Digest,
-    definition: Value,
-}
 
 /// Lists the services of a device with their approvals, and with what differs from what was approved.
 #[utoipa::path(
@@ -45,34 +44,37 @@ struct Declared {
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 200, body = Approvals, description = "The services that the credential reaches")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "overloaded", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     RequireRead(caller): RequireRead,
     Path(id): Path<DeviceId>,
-) -> Result<axum::Json<Approvals>, Problem> {
+) -> Result<Response, Problem> {
     let key = caller.device(id)?;
-    let declared = declared(&gateway, &caller, &key).await?;
+    let declared = Declared::read(&gateway, &caller, &key).await?;
     let org = gateway.store.org(key.org).await;
     let org = org.map_err(|error| unavailable(&error))?;
-    let mut approved = approvals(&gateway, &key, &declared).await?;
-    let items = declared.into_iter().map(|(service, declared)| {
+    let mut approved = approvals(&gateway, &key, &declared, true).await?;
+    let mut items = JsonElements::default();
+    for (service, declared) in declared.services {
         let approved = approved.remove(&service);
-        Ok(ServiceApproval {
+        items.push(&ServiceApproval {
             state: state(approved.as_ref(), declared.digest),
             digest: declared.digest,
-            definition: definition(&declared.definition)?,
+            definition: Definition::parse(&declared.definition)?,
             approved: approved.map(Approved::try_from).transpose()?,
             service,
-        })
-    });
-    Ok(axum::Json(Approvals {
+        });
+    }
+    let bytes = items.bytes();
+    let page = Approvals {
         policy: org
             .map(|org| org.settings.model_approval)
             .unwrap_or_default(),
-        items: items.collect::<Result<_, Problem>>()?,
-    }))
+        items,
+    };
+    page_response(&gateway, key.org, bytes, page).await
 }
 
 /// Approves a service: models may call it as it is.
@@ -101,14 +103,15 @@ pub(crate) async fn approve(
         caller.require_all_devices()?;
     }
     let key = caller.device(id)?;
-    let mut declared = declared(&gateway, &caller, &key).await?;
+    let mut declared = Declared::read(&gateway, &caller, &key).await?;
     let declared = declared
+        .services
         .remove(&service)
         .ok_or_else(|| unknown_service(&key.device, &service))?;
     if new.digest.parse() != Ok(declared.digest) {
         return Err(changed(&key.device, &service, declared.digest));
     }
-    let shown = to_raw_value(&shown_members(&declared.definition)).map_err(|_| internal())?;
+    let shown = declared.shown()?;
     let by = caller.credential.caller_name();
     let device = (new.applies_to == AppliesTo::Device).then_some(&key.device);
     let store = gateway.store.with_actor(&by);
@@ -119,59 +122,78 @@ pub(crate) async fn approve(
         return Err(too_many());
     }
     tracing::info!(org.id = %key.org, device.id = %key.device, service, "service approved");
-    publish(&gateway, &key).await;
+    publish(&gateway, key.org, device).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Revokes the approval of a service: that of the device, and that of the organisation for what the device declares.
+/// Lists the approvals of the organisation, oldest first, whether or not a device declares what they are of.
 #[utoipa::path(
-    delete, path = "/v1/devices/{id}/services/{service}/approval", tag = "Devices", operation_id = "revokeApproval",
-    params(
-        ("id" = DeviceId, Path, description = "ID of the device"),
-        ("service" = String, Path, description = "Name of the service", min_length = 1, max_length = 128, example = "wave"),
-    ),
+    get, path = "/v1/approvals", tag = "Devices", operation_id = "listOrgApprovals",
+    params(Paging),
+    responses((status = 200, body = ApprovalPage, description = "A page of approvals")),
+    security(("credential" = ["read"])),
+    extensions(("x-problems" = json!(["outside_key", "overloaded", "store_unavailable"]))),
+)]
+pub(crate) async fn list_all(
+    State(gateway): State<Arc<Gateway>>,
+    RequireRead(caller): RequireRead,
+    Query(Paging { limit, cursor }): Query<Paging>,
+) -> Result<Response, Problem> {
+    caller.require_everything()?;
+    let limit = Limit::new(limit)?;
+    let list = List::new("/v1/approvals", caller.org);
+    let after = list.position(cursor)?;
+    let found = gateway
+        .store
+        .approvals(caller.org, after, limit.fetch_count());
+    let found = found.await.map_err(|error| unavailable(&error))?;
+    let (items, next_cursor) = limit.json_page(
+        found,
+        |approval| list.cursor(approval.id),
+        ApprovalView::from,
+    );
+    let bytes = items.bytes();
+    page_response(
+        &gateway,
+        caller.org,
+        bytes,
+        ApprovalPage { items, next_cursor },
+    )
+    .await
+}
+
+/// Revokes an approval: that of a device, or that of the organisation, which counts for all devices.
+#[utoipa::path(
+    delete, path = "/v1/approvals/{id}", tag = "Devices", operation_id = "revokeApproval",
+    params(("id" = ApprovalId, Path, description = "ID of the approval")),
     responses((status = 204, description = "The approval is revoked")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["not_found", "outside_key", "unknown_device", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "outside_key", "store_unavailable"]))),
 )]
 pub(crate) async fn revoke(
     State(gateway): State<Arc<Gateway>>,
     RequireAdmin(caller): RequireAdmin,
-    Path((id, service)): Path<(DeviceId, String)>,
+    Path(id): Path<ApprovalId>,
 ) -> Result<StatusCode, Problem> {
-    caller.require_call(&id, &service)?;
-    let key = caller.device(id)?;
-    let declared = declared(&gateway, &caller, &key).await?;
-    let digest = declared.get(&service).map(|declared| declared.digest);
-    let by = caller.credential.caller_name();
-    let store = gateway.store.with_actor(&by);
-    if let Some(digest) = digest {
-        let for_all = store.is_approved_for_all(key.org, &service, digest).await;
-        if for_all.map_err(|error| not_changed(&error))? {
+    let store = gateway.store.with_actor(&caller.credential.caller_name());
+    let found = store.approval(caller.org, id).await;
+    let approval = found
+        .map_err(|error| not_changed(&error))?
+        .ok_or_else(|| no_approval(id))?;
+    match &approval.device {
+        Some(device) => caller.require_call(device, &approval.service)?,
+        None => {
             caller.require_all_devices()?;
+            let checked = caller.check_service(&approval.service);
+            checked.map_err(|outside| outside_key(&outside))?;
         }
     }
-    // The name of no service has a control character, and the database takes no NUL.
-    let is_name = !service.chars().any(char::is_control);
-    let revoked = async {
-        match is_name {
-            true => {
-                store
-                    .revoke_approval(key.org, &key.device, (&service, digest))
-                    .await
-            }
-            false => Ok(false),
-        }
-    };
-    if !revoked.await.map_err(|error| not_changed(&error))? {
-        let detail = format!(
-            "The service {service:?} of the device {} is not approved.",
-            key.device
-        );
-        return Err(Problem::new(ProblemKind::NotFound, detail));
+    let revoked = store.revoke_approval(caller.org, id).await;
+    if !revoked.map_err(|error| not_changed(&error))? {
+        return Err(no_approval(id));
     }
-    tracing::info!(org.id = %key.org, device.id = %key.device, service, "approval revoked");
-    publish(&gateway, &key).await;
+    tracing::info!(org.id = %caller.org, approval.id = %id, "approval revoked");
+    publish(&gateway, caller.org, approval.device.as_ref()).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -185,56 +207,29 @@ pub(super) async fn states(
     if gateway.bus.requires_approvals(key.org) != Some(true) {
         return None;
     }
-    let declared = services.map(parse).unwrap_or_default();
-    let approved = approvals(gateway, key, &declared).await.ok()?;
-    let states = declared.into_iter().map(|(service, declared)| {
+    let declared = services.map(Declared::parse).unwrap_or_default();
+    let approved = approvals(gateway, key, &declared, false).await.ok()?;
+    let states = declared.services.into_iter().map(|(service, declared)| {
         let state = state(approved.get(&service), declared.digest);
         (service, state)
     });
     Some(states.collect())
 }
 
-/// The services that a device declares, as far as the caller reaches them.
-async fn declared(
-    gateway: &Gateway,
-    caller: &Caller,
-    key: &DeviceKey,
-) -> Result<BTreeMap<String, Declared>, Problem> {
-    let (entry, _) = find(gateway, key).await?;
-    let mut cache = ServicesCache::new(gateway, caller);
-    let services = cache.get(&entry).await;
-    let services = services.map_err(|error| device_unavailable(&error))?;
-    if cache.has_unread() {
-        let detail = "The services of the device cannot be read at the moment; a retry is safe.";
-        return Err(Problem::new(ProblemKind::BusUnavailable, detail));
-    }
-    Ok(services.as_deref().map(parse).unwrap_or_default())
-}
-
-/// Reads a services object, which was validated when it was registered.
-fn parse(services: &RawValue) -> BTreeMap<String, Declared> {
-    let services: BTreeMap<String, Value> =
-        serde_json::from_str(services.get()).unwrap_or_default();
-    let declared = services.into_iter().map(|(service, definition)| {
-        let digest = Digest::of_service(&service, &definition);
-        (service, Declared { digest, definition })
-    });
-    declared.collect()
-}
-
-/// What was approved of each of these services.
+/// The approval of each of these services, with what was approved if that is wanted.
 async fn approvals(
     gateway: &Gateway,
     key: &DeviceKey,
-    declared: &BTreeMap<String, Declared>,
+    declared: &Declared,
+    with_definitions: bool,
 ) -> Result<HashMap<String, Approval>, Problem> {
-    let services = declared.iter();
+    let services = declared.services.iter();
     let services: Vec<(String, Digest)> = services
         .map(|(service, declared)| (service.clone(), declared.digest))
         .collect();
     let read = gateway
         .store
-        .approvals_of_device(key.org, &key.device, &services)
+        .approvals_of_device(key.org, &key.device, &services, with_definitions)
         .await;
     let read = read.map_err(|error| unavailable(&error))?.into_iter();
     Ok(read
@@ -242,49 +237,26 @@ async fn approvals(
         .collect())
 }
 
-fn definition(declared: &Value) -> Result<Definition, Problem> {
-    let member = |name: &str| {
-        let member = declared.get(name).map(to_raw_value).transpose();
-        member.map_err(|_| internal())
-    };
-    Ok(Definition {
-        description: member("description")?,
-        parameters: member("parameters")?,
-        output: member("output")?,
-        annotations: member("annotations")?,
-    })
-}
-
-impl TryFrom<Approval> for Approved {
-    type Error = Problem;
-
-    fn try_from(approval: Approval) -> Result<Self, Problem> {
-        let stored: Value =
-            serde_json::from_str(approval.definition.get()).map_err(|_| internal())?;
-        Ok(Self {
-            digest: approval.digest,
-            definition: definition(&stored)?,
-            at: approval.approved_at,
-            by: approval.approved_by,
-            applies_to: match approval.device {
-                Some(_) => AppliesTo::Device,
-                None => AppliesTo::Organisation,
-            },
-        })
-    }
-}
-
 /// Tells all nodes. They notice within seconds where that fails; the request has succeeded.
-async fn publish(gateway: &Gateway, key: &DeviceKey) {
-    let change = CatalogEvent::Approvals { org: key.org };
+async fn publish(gateway: &Gateway, org: OrgId, device: Option<&DeviceId>) {
+    let change = CatalogEvent::Approvals { org };
     if let Err(error) = gateway.bus.publish_catalog_event(change).await {
         tracing::warn!(%error, "a change of approvals cannot be published; nodes read it within seconds");
     }
-    gateway
-        .bus
-        .record_live(key.org, || LiveEvent::DeviceChanged {
-            device_id: key.device.clone(),
-        });
+    gateway.bus.record_live(org, || match device {
+        Some(device) => LiveEvent::DeviceChanged {
+            device_id: device.clone(),
+        },
+        None => LiveEvent::SettingChanged {
+            kind: "approval",
+            id: org.to_string(),
+        },
+    });
+}
+
+fn no_approval(id: ApprovalId) -> Problem {
+    let detail = format!("The organisation has no approval {id}.");
+    Problem::new(ProblemKind::NotFound, detail)
 }
 
 fn unknown_service(device: &DeviceId, service: &str) -> Problem {

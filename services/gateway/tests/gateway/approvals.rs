@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_bus::QuotaLimits;
 use switchboard_identity::ApiKeySecret;
-use switchboard_protocol::token::Scope;
+use switchboard_protocol::{schema::Digest, token::Scope};
 use switchboard_test_support::eventually::eventually_true;
 
 use crate::{
@@ -39,7 +39,7 @@ async fn require(gateway: &TestGateway, required: bool) {
         .await
         .unwrap();
     let quotas = QuotaLimits {
-        approving: store.approving_orgs().await.unwrap(),
+        approving: Some(store.approving_orgs().await.unwrap()),
         ..QuotaLimits::default()
     };
     gateway.edge.bus.publish_quotas(&quotas).await.unwrap();
@@ -67,6 +67,11 @@ async fn approve(
     let body = json!({"digest": item["digest"], "applies_to": applies_to});
     let path = format!("/v1/devices/{device}/services/{service}/approval");
     send(gateway.request_as(key, Method::PUT, &path).json(&body)).await
+}
+
+async fn revoke(gateway: &TestGateway, key: &ApiKeySecret, id: &str) -> Response {
+    let path = format!("/v1/approvals/{id}");
+    send(gateway.request_as(key, Method::DELETE, &path)).await
 }
 
 async fn tools(gateway: &TestGateway, path: &str) -> Vec<String> {
@@ -117,6 +122,9 @@ async fn services_are_listed_and_called_after_their_approval() {
         call(&gateway, DEVICE, "echo").await["result"]["isError"],
         false
     );
+    // The call of the program is for any registration, that of the model for the one that was checked.
+    let checked = Digest::compute(SERVICES.as_bytes());
+    assert_eq!(*gateway.edge.registrations.lock(), [None, Some(checked)]);
     let known = approvals(&gateway, &admin, "toy-1").await;
     assert_eq!(known["policy"], "required");
     assert_eq!(
@@ -156,11 +164,49 @@ async fn services_are_listed_and_called_after_their_approval() {
     gateway.register("toy-1", epoch, SERVICES).await;
     assert_eq!(tools(&gateway, DEVICE).await, ["echo"]);
 
-    let revoked = send(gateway.request_as(&admin, Method::DELETE, path)).await;
-    assert_eq!(revoked.status, 204, "{revoked:?}");
+    let id = echo["approved"]["id"].as_str().unwrap();
+    assert_eq!(revoke(&gateway, &admin, id).await.status, 204);
     assert!(tools(&gateway, DEVICE).await.is_empty());
-    let again = send(gateway.request_as(&admin, Method::DELETE, path)).await;
-    assert_eq!(again.status, 404);
+    assert_eq!(revoke(&gateway, &admin, id).await.status, 404);
+}
+
+#[tokio::test]
+async fn approval_of_what_no_device_declares_any_more_is_listed_and_revoked() {
+    let (gateway, admin) = approving().await;
+    let epoch = gateway.connect_with("toy-1", SERVICES).await;
+    let approved = approve(&gateway, &admin, "toy-1", ("echo", "organisation")).await;
+    assert_eq!(approved.status, 204, "{approved:?}");
+    gateway.register("toy-1", epoch, CHANGED).await;
+    assert!(tools(&gateway, DEVICE).await.is_empty());
+    let page = |path: &str| send(gateway.request_as(&admin, Method::GET, path));
+    let listed = page("/v1/approvals?limit=1").await.json;
+    let [approval] = listed["items"].as_array().unwrap().as_slice() else {
+        panic!("{listed}");
+    };
+    assert_eq!(listed["next_cursor"], Value::Null);
+    assert_eq!(
+        (&approval["service"], &approval["device_id"]),
+        (&json!("echo"), &Value::Null)
+    );
+    let id = approval["id"].as_str().unwrap();
+    let foreign = gateway.foreign_key().await;
+    assert_eq!(revoke(&gateway, &foreign, id).await.status, 404);
+    // It counts for devices and services that these keys do not reach.
+    for (prefix, services, restriction) in [
+        (Some("toy-"), None, "device_prefix"),
+        (None, Some(["fail"].as_slice()), "services"),
+    ] {
+        let restricted = gateway.restricted_key(prefix, services).await;
+        let listed = gateway.request_as(&restricted, Method::GET, "/v1/approvals");
+        for refused in [send(listed).await, revoke(&gateway, &restricted, id).await] {
+            assert_eq!(refused.status, 403, "{refused:?}");
+            assert_eq!(refused.json["restriction"], restriction);
+        }
+    }
+    assert_eq!(revoke(&gateway, &admin, id).await.status, 204);
+    gateway.register("toy-1", epoch, SERVICES).await;
+    assert!(tools(&gateway, DEVICE).await.is_empty());
+    assert_eq!(page("/v1/approvals").await.json["items"], json!([]));
 }
 
 #[tokio::test]

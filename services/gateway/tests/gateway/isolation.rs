@@ -15,9 +15,9 @@ fn body_of(id: &str, approval: &Value) -> Option<Value> {
         "callGroup" => Some(json!({"service": "echo", "label": "all"})),
         "labelDevice" => Some(json!({"labels": ["room:kitchen"], "note": "left"})),
         "approveService" => Some(approval.clone()),
-        "listApprovals" | "revokeApproval" | "listRecentCalls" | "listDevices" | "listLabels"
-        | "countDevices" | "getDevice" | "listCalls" | "getCall" | "cancelCall"
-        | "disconnectDevice" | "forgetDevice" => None,
+        "listApprovals" | "listOrgApprovals" | "revokeApproval" | "listRecentCalls"
+        | "listDevices" | "listLabels" | "countDevices" | "getDevice" | "listCalls" | "getCall"
+        | "cancelCall" | "disconnectDevice" | "forgetDevice" => None,
         other => unreachable!(
             "{other} has no case: every operation must show that it keeps what holds for all"
         ),
@@ -33,7 +33,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
     }
     gateway.store_device("past").await;
     gateway.label("toy-1", &["all"]).await;
-    let approval = approve_echo(&gateway).await;
+    let approval = approve_echo(&gateway, "toy-1").await;
     let document = switchboard_gateway::document();
     let mut seen = 0;
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {
@@ -55,6 +55,7 @@ async fn operation_is_limited_to_its_org_and_scope() {
                     let accepted = gateway.call("asleep", waits).await;
                     accepted.json["call_id"].as_str().unwrap().to_owned()
                 }
+                "revokeApproval" => approval_id(&gateway).await,
                 "forgetDevice" => "past".to_owned(),
                 "disconnectDevice" => "toy-2".to_owned(),
                 _ => "toy-1".to_owned(),
@@ -91,16 +92,17 @@ async fn operation_is_limited_to_its_org_and_scope() {
     assert!(seen >= 12, "{seen}");
 }
 
-/// Approves a service of the connected device; returns the body of the request.
-async fn approve_echo(gateway: &TestGateway) -> Value {
+/// Approves a service of a connected device; returns the body of the request.
+async fn approve_echo(gateway: &TestGateway, device: &str) -> Value {
     let key = gateway.add_key(&[Scope::Read, Scope::Admin]).await;
     let ask = |method: Method, path: &str| gateway.request_as(&key, method, path);
-    let list = send(ask(Method::GET, "/v1/devices/toy-1/approvals")).await;
+    let list = format!("/v1/devices/{device}/approvals");
+    let list = send(ask(Method::GET, &list)).await;
     let items = list.json["items"].as_array().unwrap();
     let echo = items.iter().find(|item| item["service"] == "echo").unwrap();
     let body = json!({"digest": echo["digest"], "applies_to": "device"});
-    let place = "/v1/devices/toy-1/services/echo/approval";
-    let approved = send(ask(Method::PUT, place).json(&body)).await;
+    let place = format!("/v1/devices/{device}/services/echo/approval");
+    let approved = send(ask(Method::PUT, &place).json(&body)).await;
     assert_eq!(approved.status, 204, "{}", approved.text);
     body
 }
@@ -113,7 +115,9 @@ fn assert_nothing_of_others(id: &str, path: &str, others: &Response) {
             assert_eq!(json[list], json!([]), "{id}");
         }
         Some("group-calls") => assert_eq!(json["devices"], 0, "{id}"),
-        Some("labels") => assert_eq!(json["items"], json!([]), "{id}"),
+        Some("labels" | "approvals") if !path.contains("devices") => {
+            assert_eq!(json["items"], json!([]), "{id}")
+        }
         Some("recent") => {
             let nothing = json!({"items": [], "next_cursor": null, "left_out": 0});
             assert_eq!(*json, nothing, "{id}");
@@ -121,6 +125,11 @@ fn assert_nothing_of_others(id: &str, path: &str, others: &Response) {
         Some("counts") => assert_eq!(*json, json!({"online": 0, "known": 0}), "{id}"),
         _ => assert_eq!(others.status, 404, "{id}"),
     }
+}
+
+async fn approval_id(gateway: &TestGateway) -> String {
+    let listed = gateway.get("/v1/approvals").await.json;
+    listed["items"][0]["id"].as_str().unwrap().to_owned()
 }
 
 /// That the events of one organisation are not those of another: `event_streams`.
@@ -160,6 +169,7 @@ async fn cursor_of_another_list_or_org_is_refused() {
     for device in ["toy-1", "toy-2"] {
         gateway.connect(device).await;
         gateway.label(device, &[device, "all"]).await;
+        approve_echo(&gateway, device).await;
         gateway
             .call("asleep", r#"{"service":"echo","mode":"queued"}"#)
             .await;

@@ -42,7 +42,8 @@ pub(crate) struct Approve {
 
 /// Revokes the approval of a service of a device.
 ///
-/// An approval for all devices that declare the same is revoked for all of them.
+/// An approval for all devices that declare the same is revoked for all of them. `switchboard org approvals` lists those
+/// of services that no device declares any more.
 ///
 /// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
@@ -74,6 +75,7 @@ struct ServiceApproval {
     service: String,
     state: String,
     digest: String,
+    /// What was approved, with the id of the approval.
     approved: Option<Map<String, Value>>,
     #[serde(flatten)]
     declared: Map<String, Value>,
@@ -85,14 +87,7 @@ const MEMBERS: [&str; 4] = ["description", "parameters", "output", "annotations"
 impl Approve {
     pub(super) async fn run(self) -> Result<(), Failure> {
         let api = self.api.connect()?;
-        let path = format!("/v1/devices/{}/approvals", percent_encode(&self.id));
-        let known: Approvals = api.get(&path).await.map_err(Failure::general)?;
-        let mut items = known.items.into_iter();
-        let wanted = items.find(|item| item.service == self.service);
-        let item = wanted.ok_or_else(|| {
-            let (device, service) = (&self.id, &self.service);
-            Failure::general(format!("the device {device} declares no service {service}"))
-        })?;
+        let item = ServiceApproval::find(&api, &self.id, &self.service).await?;
         if !self.yes {
             print_stderr(&item.description());
         }
@@ -107,35 +102,51 @@ impl Approve {
             false => "device",
         };
         let body = json!({"digest": item.digest, "applies_to": applies_to});
-        send(
-            &api,
-            Method::PUT,
-            (&self.id, &self.service),
-            body.to_string(),
-        )
-        .await
+        let (device, service) = (percent_encode(&self.id), percent_encode(&self.service));
+        let path = format!("/v1/devices/{device}/services/{service}/approval");
+        send(&api, Method::PUT, &path, body.to_string()).await
     }
 }
 
 impl Unapprove {
     pub(super) async fn run(self) -> Result<(), Failure> {
-        let question = format!(
-            "Revoke the approval of {}? One for all devices is revoked for all.",
-            escape(&self.service)
-        );
-        confirm(&question, self.yes)?;
         let api = self.api.connect()?;
-        send(
-            &api,
-            Method::DELETE,
-            (&self.id, &self.service),
-            String::new(),
-        )
-        .await
+        let item = ServiceApproval::find(&api, &self.id, &self.service).await?;
+        let service = escape(&self.service);
+        let approved = item.approved.as_ref();
+        let member = |name: &str| approved.and_then(|approved| approved.get(name)?.as_str());
+        let Some(id) = member("id") else {
+            let detail = format!(
+                "the service {service} of the device {} is not approved",
+                self.id
+            );
+            return Err(Failure::general(detail));
+        };
+        let question = match member("applies_to") {
+            Some("organisation") => {
+                format!("Revoke the approval of {service} for all devices that declare the same?")
+            }
+            _ => format!("Revoke the approval of {service} for this device?"),
+        };
+        confirm(&question, self.yes)?;
+        let path = format!("/v1/approvals/{}", percent_encode(id));
+        send(&api, Method::DELETE, &path, String::new()).await
     }
 }
 
 impl ServiceApproval {
+    /// A service that a device declares.
+    async fn find(api: &Api, device: &str, service: &str) -> Result<Self, Failure> {
+        let path = format!("/v1/devices/{}/approvals", percent_encode(device));
+        let known: Approvals = api.get(&path).await.map_err(Failure::general)?;
+        let mut items = known.items.into_iter();
+        let wanted = items.find(|item| item.service == service);
+        wanted.ok_or_else(|| {
+            let service = escape(service);
+            Failure::general(format!("the device {device} declares no service {service}"))
+        })
+    }
+
     /// What a model sees, with what was approved before where it differs. The text is a device's.
     fn description(&self) -> String {
         let mut text = format!("{} ({})", escape(&self.service), self.state);
@@ -156,20 +167,10 @@ impl ServiceApproval {
     }
 }
 
-async fn send(
-    api: &Api,
-    method: Method,
-    (device, service): (&str, &str),
-    body: String,
-) -> Result<(), Failure> {
-    let path = format!(
-        "/v1/devices/{}/services/{}/approval",
-        percent_encode(device),
-        percent_encode(service)
-    );
+async fn send(api: &Api, method: Method, path: &str, body: String) -> Result<(), Failure> {
     let sent = ApiRequest {
         method,
-        path: &path,
+        path,
         headers: HeaderMap::new(),
         body: body.into_bytes(),
     };

@@ -36,7 +36,7 @@ impl Operation {
             command = command.group(group);
         }
         if self.has_id() {
-            command = command.arg(self.id_argument(resource));
+            command = command.arg(self.id_argument(self.acts_on(resource)));
         }
         command = command.args(self.params.iter().map(Param::argument));
         command = match (self.body, self.kind) {
@@ -60,7 +60,7 @@ impl Operation {
         self.augment_connection(command)
             .about(self.about)
             .long_about(self.long_about(resource))
-            .after_help(self.help_examples(resource))
+            .after_help(self.help_examples(self.acts_on(resource)))
     }
 
     fn augment_connection(&self, command: Command) -> Command {
@@ -80,10 +80,11 @@ impl Operation {
         }
     }
 
-    fn long_about(&self, resource: &Resource) -> String {
+    fn long_about(&self, resource: &'static Resource) -> String {
         let mut about = format!("{}.", self.about);
         if self.kind == Kind::List {
-            let columns = resource.columns.iter().filter(|column| !column.is_wide);
+            let shown = self.elements.unwrap_or(resource);
+            let columns = shown.columns.iter().filter(|column| !column.is_wide);
             let columns: Vec<_> = columns.map(|column| column.header).collect();
             about += &format!(
                 "\n\nColumns: {}. On a terminal they are a table; otherwise each element is a line \
@@ -91,6 +92,7 @@ impl Operation {
                 columns.join(", ")
             );
         }
+        let resource = self.acts_on(resource);
         if self.has_id() && !resource.path.is_empty() {
             about += match (resource.prefix, resource.title) {
                 ("", _) => "",

@@ -18,7 +18,7 @@ pub(crate) struct Operation {
     pub(crate) question: &'static str,
     /// Whether the element is a device that has to be connected: a shell proposes only those.
     pub(crate) needs_connection: bool,
-    /// What a list shows, if that is something else than the elements of the resource.
+    /// What a list shows or a deletion deletes, if that is something else than the elements of the resource.
     pub(crate) elements: Option<&'static Resource>,
     /// Arguments of examples, besides those that follow from the kind.
     pub(crate) examples: &'static [&'static str],
@@ -199,6 +199,14 @@ impl Operation {
     pub(super) fn has_id(&self) -> bool {
         self.paths()
             .any(|(_, placeholder)| placeholder == Some("id"))
+    }
+
+    /// The resource of the positional argument.
+    pub(super) fn acts_on(&self, resource: &'static Resource) -> &'static Resource {
+        match self.kind {
+            Kind::Delete => self.elements.unwrap_or(resource),
+            _ => resource,
+        }
     }
 
     /// The other resources whose elements are named by flags.

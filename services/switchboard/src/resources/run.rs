@@ -110,7 +110,7 @@ impl Operation {
                 return Ok((path.to_owned(), String::new()));
             };
             let named = match placeholder {
-                "id" => Some(resource),
+                "id" => Some(self.acts_on(resource)),
                 owner => table::owner(owner),
             };
             let given = matches.get_one::<String>(placeholder);

@@ -3,7 +3,14 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use switchboard_protocol::schema::Digest;
+use switchboard_protocol::{
+    id::{ApprovalId, DeviceId},
+    schema::Digest,
+};
+use switchboard_runtime::{
+    paging::{Cursor, JsonElements},
+    problem::{Problem, internal},
+};
 use switchboard_store::{Approval, ModelApproval};
 use utoipa::ToSchema;
 
@@ -11,11 +18,57 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Approvals {
     /// Whether models call only approved services.
-    #[schema(inline)]
     pub(super) policy: ModelApproval,
     /// The services that the device declares, in byte order of their names.
-    #[schema(max_items = 128)]
-    pub(super) items: Vec<ServiceApproval>,
+    #[schema(max_items = 128, value_type = Vec<ServiceApproval>)]
+    pub(super) items: JsonElements,
+}
+
+/// A page of approvals.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OrgApprovals)]
+pub(crate) struct ApprovalPage {
+    /// The approvals, oldest first.
+    #[schema(max_items = 200, value_type = Vec<ApprovalView>)]
+    pub(super) items: JsonElements,
+    /// `cursor` of the next page; null on the last page.
+    pub(super) next_cursor: Option<Cursor>,
+}
+
+/// An approval of the organisation.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = OrgApproval)]
+pub(crate) struct ApprovalView {
+    /// Its ID.
+    id: ApprovalId,
+    /// Name of the service.
+    #[schema(max_length = 128, example = "wave")]
+    service: String,
+    /// The device that it is for; null if it counts for all devices that declare the same.
+    device_id: Option<DeviceId>,
+    /// Digest of the service that was approved.
+    #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67")]
+    #[serde(serialize_with = "text")]
+    digest: Digest,
+    /// When (RFC 3339).
+    #[schema(example = "2026-01-02T03:04:05Z")]
+    at: DateTime<Utc>,
+    /// The API key, or the subject of the access token.
+    #[schema(max_length = 255, example = "key_0123456789abcdef0123456789abcdef")]
+    by: String,
+}
+
+impl From<Approval> for ApprovalView {
+    fn from(approval: Approval) -> Self {
+        Self {
+            id: approval.id,
+            service: approval.service,
+            device_id: approval.device,
+            digest: approval.digest,
+            at: approval.approved_at,
+            by: approval.approved_by,
+        }
+    }
 }
 
 /// A service that the device declares, and what was approved of it.
@@ -30,8 +83,7 @@ pub(crate) struct ServiceApproval {
     #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67")]
     #[serde(serialize_with = "text")]
     pub(super) digest: Digest,
-    /// What a model sees of it, and what its calls are checked against: `description`, `parameters`, `output` and
-    /// `annotations`, as far as the device declares them.
+    // What a model sees of it, and what its calls are checked against, as far as the device declares it.
     #[serde(flatten)]
     #[schema(inline)]
     pub(super) definition: Definition,
@@ -57,6 +109,8 @@ pub(crate) enum ApprovalState {
 /// What was approved.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Approved {
+    /// ID of the approval, by which it is revoked.
+    pub(super) id: ApprovalId,
     /// Its digest.
     #[schema(value_type = String, pattern = "^[0-9a-f]{64}$", example = "e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67e3d2dec0fcf9de67")]
     #[serde(serialize_with = "text")]
@@ -93,6 +147,32 @@ pub(super) struct Definition {
     #[schema(value_type = Object, required = false)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) annotations: Option<Box<RawValue>>,
+}
+
+impl Definition {
+    /// Reads these members of a definition.
+    pub(super) fn parse(definition: &RawValue) -> Result<Self, Problem> {
+        serde_json::from_str(definition.get()).map_err(|_| internal())
+    }
+}
+
+impl TryFrom<Approval> for Approved {
+    type Error = Problem;
+
+    fn try_from(approval: Approval) -> Result<Self, Problem> {
+        let definition = approval.definition.as_deref().map(Definition::parse);
+        Ok(Self {
+            id: approval.id,
+            digest: approval.digest,
+            definition: definition.transpose()?.unwrap_or_default(),
+            at: approval.approved_at,
+            by: approval.approved_by,
+            applies_to: match approval.device {
+                Some(_) => AppliesTo::Device,
+                None => AppliesTo::Organisation,
+            },
+        })
+    }
 }
 
 /// The devices that an approval is for.

@@ -104,6 +104,39 @@ pub(crate) static ORG: Resource = Resource {
     operations: &[
         Operation::show(&["GET /v1/org"], "Shows the organisation as JSON"),
         Operation::edit(&["PATCH /v1/org"], "Changes the organisation and prints it"),
+        Operation::list(
+            &["GET /v1/approvals"],
+            "Lists which services models may call, whether or not a device declares them",
+        )
+        .named("approvals")
+        .of_elements(&APPROVALS)
+        .examples(&["", "-o json"]),
+        Operation::delete(
+            &["DELETE /v1/approvals/{id}"],
+            "Revokes an approval of a service, by its id",
+            "Revoke the approval {id}?",
+        )
+        .named("unapprove")
+        .of_elements(&APPROVALS),
+    ],
+    ..Resource::NONE
+};
+
+/// The approvals of services of an organisation.
+static APPROVALS: Resource = Resource {
+    name: "org",
+    noun: "an approval",
+    path: "/v1/approvals",
+    member: "items",
+    id: "id",
+    prefix: "apv_",
+    columns: &[
+        Column::new("ID", "id"),
+        Column::new("SERVICE", "service"),
+        Column::new("DEVICE", "device_id"),
+        Column::new("BY", "by"),
+        Column::new("AT", "at"),
+        Column::wide("DIGEST", "digest"),
     ],
     ..Resource::NONE
 };
