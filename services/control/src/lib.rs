@@ -62,6 +62,8 @@ pub struct Deps {
     pub public_keys: PublicKeys,
     /// Begins a session without a key, if the process that prints it has one.
     pub sign_in_code: Option<SignInCode>,
+    /// The port that devices dial on the host of the API, which the console shows.
+    pub device_port: u16,
 }
 
 /// What handlers share.
@@ -82,6 +84,7 @@ struct Control {
     rates: Arc<TokenBuckets<OrgId>>,
     providers: workers::voices::Providers,
     sign_in_code: Option<SignInCode>,
+    device_port: u16,
     /// Sign-ins of each address.
     sign_ins: Arc<TokenBuckets<budget::Owner>>,
 }
@@ -105,6 +108,7 @@ impl Control {
             rates: Arc::new(TokenBuckets::new(rate, burst)),
             providers: workers::voices::Providers::new(config),
             sign_in_code: deps.sign_in_code,
+            device_port: deps.device_port,
             sign_ins: Arc::new(resources::session::rate()),
         })
     }

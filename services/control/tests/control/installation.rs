@@ -156,6 +156,7 @@ impl Installation {
             budgets: budgets.clone(),
             public_keys: public_keys.clone(),
             sign_in_code: None,
+            device_port: 7799,
         };
         let api = switchboard_control::router(&config, deps).unwrap();
         Self {
@@ -196,6 +197,7 @@ impl Installation {
             budgets: Budgets::new(&prometheus::Registry::new()).unwrap(),
             public_keys: self.public_keys.clone(),
             sign_in_code: None,
+            device_port: 7799,
         }
     }
 

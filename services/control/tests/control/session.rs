@@ -75,9 +75,10 @@ async fn session_stands_for_its_key() {
         (&json!("Toys"), &json!(false))
     );
     assert_eq!(seen["actor"]["kind"], "api_key");
+    assert_eq!(seen["device_port"], 7799);
     assert_eq!(
         seen["restrictions"],
-        json!({"device_prefix": null, "services": null})
+        json!({"device_prefix": null, "device_label": null, "services": null})
     );
     assert!(seen["expires_at"].is_string(), "{seen}");
     assert_eq!(headers[header::CACHE_CONTROL], "no-store");

@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// Address of the HTTP port
     #[arg(long, env, default_value = "0.0.0.0:8081", value_name = "HOST:PORT")]
     http_listen: String,
+    /// Port that devices dial on the host of the API; the console shows it
+    #[arg(long, env, default_value_t = 7700, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    device_port: u16,
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
@@ -53,6 +56,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             budgets: deps.budgets,
             public_keys: control::PublicKeys::default(),
             sign_in_code: None,
+            device_port: arguments.device_port,
         };
         let router = control::run(&config, deps, &process.stages.background)
             .context("the control plane cannot start")?;

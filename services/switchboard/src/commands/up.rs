@@ -292,7 +292,8 @@ fn serve(
         budgets: process.budgets.clone(),
     };
     arguments.http.create_budgets(&process.budgets);
-    let router = start_http_services(&arguments, deps, sign_in_code, process)?;
+    let device_port = process::reachable(&ports.devices.plain)?.port();
+    let router = start_http_services(&arguments, deps, (sign_in_code, device_port), process)?;
     let limits = HttpLimits {
         larger_bodies: control::LARGER_BODIES,
         ..arguments.gateway.http_limits()
@@ -306,7 +307,7 @@ fn serve(
 fn start_http_services(
     arguments: &Arguments,
     deps: Deps,
-    sign_in_code: control::SignInCode,
+    (sign_in_code, device_port): (control::SignInCode, u16),
     process: &Process,
 ) -> Result<Router, Failure> {
     let (serving, background) = (&process.stages.serving, &process.stages.background);
@@ -318,6 +319,7 @@ fn start_http_services(
         budgets: deps.budgets.clone(),
         public_keys: control::PublicKeys::default(),
         sign_in_code: Some(sign_in_code),
+        device_port,
     };
     let settings = control::run(&arguments.control, control_deps, background)
         .context("the control plane cannot start")?;

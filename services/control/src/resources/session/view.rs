@@ -38,6 +38,9 @@ pub(crate) struct SessionView {
     /// Whether the caller is the operator.
     #[schema(example = false)]
     is_operator: bool,
+    /// The port that devices dial, on the host of this API.
+    #[schema(minimum = 1, example = 7700)]
+    device_port: u16,
 }
 
 /// The kind of a credential.
@@ -103,6 +106,7 @@ impl Control {
                 restrictions: RestrictionsView::default(),
                 expires_at: ends_at,
                 is_operator: true,
+                device_port: self.device_port,
             });
         };
         let (actor, expires_at) = self.actor(caller).await?;
@@ -119,6 +123,7 @@ impl Control {
             },
             expires_at: expires_at.into_iter().chain(ends_at).min(),
             is_operator: false,
+            device_port: self.device_port,
         })
     }
 
