@@ -19,12 +19,17 @@ export const overview = { paths: ['/'], title: 'overview.title', group: 'run', i
 
 const HOUR_MS = 3_600_000;
 const CALLS_SHOWN = 8;
+/** The newest calls that the percentile is of. */
+const P95_CALLS = 100;
+/** Of fewer calls a percentile is little more than the slowest one. */
+const MIN_P95_CALLS = 20;
 
 function Overview() {
   const devices = useResource('/v1/devices', { services: 'none', limit: 200 });
   const counts = useLoad(counted, []);
   const usage = useLoad(dayOfUsage, []);
   const queued = useResource('/v1/calls', { state: 'queued', limit: 200 });
+  const latest = useResource('/v1/calls/recent', { limit: P95_CALLS });
   useLive(() => {
     devices.reload();
     counts.reload();
@@ -32,6 +37,7 @@ function Overview() {
   useLive(() => {
     usage.reload();
     queued.reload();
+    latest.reload();
   });
   const list = /** @type {Device[] | undefined} */ (devices.data?.devices);
   const known = counts.data?.known ?? list?.length;
@@ -43,7 +49,7 @@ function Overview() {
       h(Announcer, { text: known === undefined || online === undefined ? undefined : t('overview.online', { online, n: known }) }),
       h(Failure, { error: list ? undefined : devices.error, retry: devices.reload }),
       h(LampBoard, { devices: list, total: known })),
-    h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, queued: queued.data }),
+    h(Day, { usage: usage.data, error: usage.error, reload: usage.reload, queued: queued.data, latest: latest.data?.items }),
     h('div', { class: 'columns even' }, h('div', { class: 'stack' }, h(Attention, null), h(Recent, null)), h(Events, null)));
 }
 
@@ -64,14 +70,25 @@ function dayOfUsage(stop) {
   return get('/v1/usage', { from: new Date(to - 24 * HOUR_MS).toISOString(), to: new Date(to).toISOString(), granularity: 'hour' }, stop);
 }
 
-/** The numbers of the last day, and the calls of each hour. @param {{usage: Usage | undefined, error: Error | undefined, reload: () => void, queued: any}} props */
-function Day({ usage, error, reload, queued }) {
+/**
+ * The time within which 95 of 100 calls have ended, in milliseconds; undefined of too few calls.
+ * @param {{elapsed_ms: number}[]} calls
+ */
+export function p95(calls) {
+  if (calls.length < MIN_P95_CALLS) return undefined;
+  return calls.map((call) => call.elapsed_ms).sort((a, b) => a - b)[Math.ceil(calls.length * 0.95) - 1];
+}
+
+/** The numbers of the last day, and the calls of each hour. @param {{usage: Usage | undefined, error: Error | undefined, reload: () => void, queued: any, latest: import('../types.js').RecentCall[] | undefined}} props */
+function Day({ usage, error, reload, queued, latest }) {
   const total = usage?.total;
   const succeeded = total?.by_outcome.succeeded ?? 0;
+  const slow = latest && p95(latest);
   const stats = [
     { label: t('overview.calls'), value: total && number(total.calls), to: '/calls/recent' },
     { label: t('overview.succeeded'), value: total && (total.calls > 0 ? number(succeeded / total.calls, { style: 'percent', maximumFractionDigits: 1 }) : '–'), to: '/calls/recent' },
     { label: t('overview.mean'), value: total && (total.calls > 0 ? duration(total.milliseconds / total.calls) : '–'), to: '/calls/recent' },
+    { label: latest && slow !== undefined ? t('overview.p95', { n: latest.length }) : t('overview.p95.few', { n: MIN_P95_CALLS }), value: latest && (slow === undefined ? '–' : duration(slow)), to: '/calls/recent' },
     { label: t('overview.queued'), value: queued && number(queued.calls.length) + (queued.next_cursor ? '+' : ''), to: '/calls?state=queued' },
     { label: t('overview.turns'), value: total && number(total.turns) },
     { label: t('overview.cost'), value: total && number(total.cost, { minimumFractionDigits: 2, maximumFractionDigits: 4 }) },

@@ -14,6 +14,7 @@ import { fill } from '../../console/i18n.js';
 import { EVENT_INTERVAL_MS, Live, POLL_INTERVAL_MS, REFUSED_BACKOFF_MS, topics } from '../../console/live.js';
 import { match } from '../../console/router.js';
 import { offered } from '../../console/screens/group.js';
+import { p95 } from '../../console/screens/overview.js';
 import { parser } from '../../console/sse.js';
 import { en } from '../../console/text/en.js';
 import { zh } from '../../console/text/zh.js';
@@ -282,6 +283,11 @@ test('the outcomes of a group call come one by one', () => {
   assert.deepEqual([run.state, run.devices, run.items.map((item) => item.device_id)], ['running', 2, ['a']]);
   run = next(run, event('ended', { devices: 2, outcomes: { succeeded: 1, offline: 1 } }));
   assert.deepEqual([run.state, run.outcomes], ['ended', { succeeded: 1, offline: 1 }]);
+});
+
+test('the 95th percentile is that of enough calls, in whatever order', () => {
+  const calls = (count) => Array.from({ length: count }, (_, index) => ({ elapsed_ms: (index * 7) % count + 1 }));
+  for (const [count, expected] of [[0, undefined], [19, undefined], [20, 19], [99, 95], [100, 95]]) assert.equal(p95(calls(count)), expected, `${count} calls`);
 });
 
 test('the service that most devices offer is the first', () => {

@@ -13,6 +13,8 @@ export const overview = {
   'overview.succeeded': 'Succeeded',
   'overview.others': 'Other outcomes',
   'overview.mean': 'Mean duration',
+  'overview.p95': 'p95, last {n} calls',
+  'overview.p95.few': 'p95, from {n} calls',
   'overview.turns': 'Turns',
   'overview.cost': 'Cost',
   'overview.queued': 'Queued',

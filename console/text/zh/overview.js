@@ -13,6 +13,8 @@ export const overview = {
   'overview.succeeded': '成功',
   'overview.others': '其他结果',
   'overview.mean': '平均耗时',
+  'overview.p95': '最近 {n} 次调用的 p95',
+  'overview.p95.few': 'p95（满 {n} 次起）',
   'overview.turns': '对话轮次',
   'overview.cost': '费用',
   'overview.queued': '排队中',

@@ -99,6 +99,20 @@ export const DEVICES = {
     await page.getByRole('button', { name: 'Call', exact: true }).waitFor();
   },
 
+  async 'the overview shows the 95th percentile once there are enough calls'(page, world) {
+    const { items: before } = await world.api('GET', '/v1/calls/recent?limit=20');
+    const stat = (/** @type {RegExp} */ name) => page.locator('.stats > div').filter({ has: page.getByText(name) }).getByRole('link');
+    await page.goto(`${world.url}/`);
+    if (before.length < 20) assert.equal(await stat(/^p95, from 20 calls$/).innerText(), '–');
+    for (let call = 0; call < 20; call += 1) await world.api('POST', '/v1/devices/toy-1/calls', { service: 'get_current_time', params: {} });
+    const shown = stat(/^p95, last \d+ calls$/);
+    await shown.waitFor();
+    await page.screenshot({ path: join(world.pictures, 'p95.png') });
+    assert.match(await shown.innerText(), /^[\d.,]+ (ms|s|min)$/);
+    await shown.click();
+    await page.waitForURL(/\/calls\/recent$/);
+  },
+
   async 'the MCP endpoint of a device is configured on its page'(page, world) {
     await page.goto(`${world.url}/devices/toy-1/mcp`);
     await page.getByText('/mcp/devices/toy-1').first().waitFor();
