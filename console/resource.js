@@ -69,7 +69,7 @@ export function useResource(path, query = {}) {
 
 /**
  * Reads a list page by page: `more` adds the next page, `reload` reads as many as are shown.
- * @template [T=any] @param {string} path @param {string} member that holds the items
+ * @template [T=any] @param {string | undefined} path nothing is read without one @param {string} member that holds the items
  * @param {import('./api.js').Options['query']} query @param {number} [limit]
  */
 export function useList(path, member, query, limit = 50) {
@@ -77,6 +77,7 @@ export function useList(path, member, query, limit = 50) {
   const key = JSON.stringify([path, query]);
   const count = shown.key === key ? shown.count : limit;
   const list = useLoad(async (signal) => {
+    if (!path) return undefined;
     /** @type {T[]} */
     const items = [];
     let cursor;

@@ -2,6 +2,7 @@
 import { may } from '../api.js';
 import { Button, Card, Empty, Head, Id, Presence, Text, Time, copy } from '../components/basic.js';
 import { configuration } from '../components/clients.js';
+import { NpcFilter, NpcOf, devicesOf, useDeviceNpcs } from '../components/device_npcs.js';
 import { Filter, segmented } from '../components/field.js';
 import { LabelFilter, Labels, labelsOf } from '../components/labels.js';
 import { ReachNotice } from '../components/reach.js';
@@ -9,7 +10,7 @@ import { table } from '../components/table.js';
 import { compare, maybe, number, t } from '../i18n.js';
 import { useLive } from '../live.js';
 import { h, useMemo } from '../preact.js';
-import { useList } from '../resource.js';
+import { useList, useLoad } from '../resource.js';
 import { href, setQuery } from '../router.js';
 
 /** @typedef {import('../types.js').Device} Device */
@@ -21,10 +22,12 @@ export const devices = { paths: ['/devices'], title: 'devices.title', group: 'ru
 function Devices({ query }) {
   const filter = { online: query.get('online') ?? '', prefix: query.get('prefix') ?? '', service: query.get('service') ?? '' };
   const label = labelsOf(query);
-  const list = useList('/v1/devices', 'devices', { services: 'names', ...filter, label });
-  useLive(list.reload, ['device']);
+  const npc = query.get('npc') ?? '';
+  const npcs = useDeviceNpcs();
+  const list = useDevices(npc, { services: 'names', ...filter, label });
+  useLive(list.reload, npc ? ['device', 'npc'] : ['device']);
   const sort = query.get('sort') ?? 'id';
-  const filtered = label.length > 0 || Object.values(filter).some(Boolean);
+  const filtered = npc !== '' || label.length > 0 || Object.values(filter).some(Boolean);
   const items = useMemo(() => list.data && sorted(/** @type {Device[]} */ (list.data.items), sort), [list.data, sort]);
   const online = items?.filter((device) => device.online).length;
   return h('div', null,
@@ -35,16 +38,24 @@ function Devices({ query }) {
       h(Filter, { label: t('devices.service'), name: 'service', value: filter.service }),
       segmented({ label: t('devices.presence'), value: filter.online, onChange: (value) => setQuery({ online: value }), options: [{ value: '', label: t('all') }, { value: 'true', label: t('device.online') }, { value: 'false', label: t('device.offline') }] }),
       h(LabelFilter, { value: label }),
+      h(NpcFilter, { value: npc, npcs: npcs.data }),
       label.length > 0 && h(Button, { icon: 'bolt', href: href('/group', { label: label.join(',') }) }, t('group.title'))),
     h(Card, { flush: true },
       table({
-        label: t('devices.title'), columns: columns(sort), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
+        label: t('devices.title'), columns: columns(sort, npcs), items, id: (device) => device.id, error: list.error, reload: list.reload, loading: list.loading,
         more: list.data?.more && list.more,
         foot: items && t(list.data?.more ? 'list.shown' : 'devices.shown', { n: items.length, online: number(online ?? 0) }),
         empty: filtered
-          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined }) }, t('list.clear')) })
+          ? h(Empty, { picture: false, title: t('list.nothing'), text: t('list.nothing.text'), action: h(Button, { onClick: () => setQuery({ online: undefined, prefix: undefined, service: undefined, label: undefined, npc: undefined }) }, t('list.clear')) })
           : h(Empty, { title: t('overview.none'), text: t('overview.none.text'), action: h(Button, { kind: 'primary', href: href('/welcome') }, t('overview.connect')) }),
       })));
+}
+
+/** All devices in pages, or those of an NPC, which are few, at once. @param {string} npc @param {import('../components/device_npcs.js').Filter} filter */
+function useDevices(npc, filter) {
+  const all = useList(npc ? undefined : '/v1/devices', 'devices', filter);
+  const linked = useLoad(async (stop) => (npc ? devicesOf(npc, filter, stop) : undefined), [npc, filter]);
+  return npc ? { ...linked, more: undefined } : all;
 }
 
 /** @param {Device[]} items @param {string} sort */
@@ -56,8 +67,8 @@ function sorted(items, sort) {
   return down ? all.reverse() : all;
 }
 
-/** @param {string} sort @returns {import('../components/table.js').Column<Device>[]} */
-function columns(sort) {
+/** @param {string} sort @param {ReturnType<typeof useDeviceNpcs>} npcs @returns {import('../components/table.js').Column<Device>[]} */
+function columns(sort, npcs) {
   const by = (/** @type {string} */ name) => ({ active: sort.replace('-', '') === name, down: sort.startsWith('-'), toggle: () => setQuery({ sort: sort === name ? `-${name}` : name }) });
   return [
     { title: t('devices.id'), width: 130, sort: by('id'), cell: (device) => h(Id, { id: device.id, to: `/devices/${encodeURIComponent(device.id)}`, strong: true }) },
@@ -65,6 +76,7 @@ function columns(sort) {
     { title: t('devices.presence'), width: 70, sort: by('presence'), cell: (device) => h(Presence, { online: device.online }) },
     { title: t('devices.since'), width: 110, sort: by('since'), cell: (device) => h('span', { class: 'soft' }, device.online ? h(Time, { at: device.since }) : h(Left, { device })) },
     { title: t('devices.services'), width: 60, sort: by('services'), cell: (device) => h('span', { title: serviceNames(device).slice(0, 20).join(', ') }, t('devices.serviceCount', { n: serviceNames(device).length })) },
+    { title: t('device.npc'), width: 80, cell: (device) => h(NpcOf, { device: device.id, npcs }) },
     { title: t('devices.node'), width: 80, wide: true, cell: (device) => device.node && h('span', { class: 'mono faint', title: device.node }, device.node.split('.')[0]) },
     { title: t('keyring.acts'), width: 50, number: true, wide: true, cell: (device) => h(Acts, { id: device.id }) },
   ];

@@ -7,6 +7,7 @@ import { Problem, get, retryAfter, session, signInAgain, signedIn, url } from '.
 import { titleOf } from '../../console/components/basic.js';
 import { after } from '../../console/components/call.js';
 import { CLIENTS, configuration } from '../../console/components/clients.js';
+import { devicesOf, prefixesOf } from '../../console/components/device_npcs.js';
 import { next } from '../../console/components/group_call.js';
 import { callSnippets, python, shell } from '../../console/components/snippets.js';
 import { link, parts, plain, shownAs } from '../../console/form/safe.js';
@@ -288,6 +289,37 @@ test('the outcomes of a group call come one by one', () => {
 test('the 95th percentile is that of enough calls, in whatever order', () => {
   const calls = (count) => Array.from({ length: count }, (_, index) => ({ elapsed_ms: (index * 7) % count + 1 }));
   for (const [count, expected] of [[0, undefined], [19, undefined], [20, 19], [99, 95], [100, 95]]) assert.equal(p95(calls(count)), expected, `${count} calls`);
+});
+
+test('a few prefixes cover many ids, those that have most in common together', () => {
+  const ids = Array.from({ length: 100 }, (_, index) => `toy-${index}`);
+  const groups = prefixesOf([...ids, 'lamp'], 4);
+  assert.deepEqual(groups.flatMap((group) => group.ids), [...ids, 'lamp'].sort());
+  assert.ok(groups.length === 4 && groups.every(({ prefix, ids }) => ids.every((id) => id.startsWith(prefix))));
+  assert.deepEqual(groups[0], { prefix: 'lamp', ids: ['lamp'] });
+  assert.deepEqual(prefixesOf(['b', 'a', 'ca', 'cb'], 3), [{ prefix: 'a', ids: ['a'] }, { prefix: 'b', ids: ['b'] }, { prefix: 'c', ids: ['ca', 'cb'] }]);
+  assert.deepEqual(prefixesOf(['b', 'a'], 1), [{ prefix: '', ids: ['a', 'b'] }]);
+  assert.deepEqual(prefixesOf([]), []);
+});
+
+test('the devices of an NPC are read in few requests, however many devices there are', async (context) => {
+  const known = Array.from({ length: 10_000 }, (_, index) => `toy-${String(index).padStart(4, '0')}`);
+  const linked = [...known.filter((_, index) => index % 100 === 0), 'never'];
+  const requests = [];
+  context.mock.method(globalThis, 'fetch', async (address) => {
+    const { pathname, searchParams } = new URL(address, 'http://127.0.0.1');
+    requests.push(pathname);
+    if (pathname.startsWith('/v1/npcs/')) return Response.json({ device_ids: linked });
+    const [prefix, limit, after] = ['prefix', 'limit', 'cursor'].map((name) => searchParams.get(name) ?? '');
+    const page = known.filter((id) => id.startsWith(prefix) && id > after).slice(0, Number(limit));
+    return Response.json({ devices: page.map((id) => ({ id })), next_cursor: page.at(-1) === known.findLast((id) => id.startsWith(prefix)) ? null : page.at(-1) ?? null });
+  });
+  const { items, more } = await devicesOf('npc_1', { prefix: '' }, new AbortController().signal);
+  assert.deepEqual([items.map((each) => each.id), more], [linked.slice(0, -1), false]);
+  assert.ok(requests.length < 60, `${requests.length} requests`);
+  requests.length = 0;
+  assert.deepEqual((await devicesOf('npc_1', { prefix: 'toy-42' }, new AbortController().signal)).items, [{ id: 'toy-4200' }]);
+  assert.equal(requests.length, 2);
 });
 
 test('the service that most devices offer is the first', () => {

@@ -10,6 +10,8 @@ export const devices = {
   'devices.services': 'Services',
   'devices.serviceCount': { one: '{n} service', other: '{n} services' },
   'devices.node': 'Node',
+  'devices.npc.any': 'Any NPC',
+  'devices.npc.more': 'Not among the first {n} NPCs: the page of the device shows its NPC.',
   'devices.call': 'Call a service of {id}',
   'devices.mcp': 'Copy the MCP configuration of {id}',
   'devices.shown': { one: '{n} device, {online} online', other: '{n} devices, {online} online' },

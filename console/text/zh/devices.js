@@ -10,6 +10,8 @@ export const devices = {
   'devices.services': '服务',
   'devices.serviceCount': { other: '{n} 项服务' },
   'devices.node': '节点',
+  'devices.npc.any': '任意 NPC',
+  'devices.npc.more': '不在前 {n} 个 NPC 之列：设备页面会显示其 NPC。',
   'devices.call': '调用 {id} 的服务',
   'devices.mcp': '复制 {id} 的 MCP 配置',
   'devices.shown': { other: '{n} 台设备，{online} 台在线' },

@@ -24,6 +24,14 @@ export const CROWD = {
     await page.getByLabel('Id begins with').fill('');
     await page.getByRole('button', { name: 'Offline' }).click();
     await page.locator('tr[data-id]').nth(49).waitFor();
+    const npc = await world.api('POST', '/v1/npcs', { overrides: { name: 'Shepherd' }, device_ids: [1, 17, 250, 4_000, 4_001, 9_999].map((number) => `crowd-${String(number).padStart(5, '0')}`) });
+    const requests = [];
+    page.on('request', (request) => requests.push(request.url()));
+    await page.goto(`${world.url}/devices?npc=${npc.id}`);
+    await page.waitForFunction(() => document.querySelectorAll('tr[data-id]').length === 6);
+    assert.equal(await page.locator('tbody').getByRole('link', { name: 'Shepherd' }).count(), 6);
+    const read = requests.filter((url) => url.includes('/v1/devices?')).length;
+    assert.ok(read <= 12, `${read} requests`);
     await page.goto(world.url + '/');
     await page.getByText(/of 10,\d{3} devices are online/).waitFor();
     await world.audit(page, 'overview of a crowd');

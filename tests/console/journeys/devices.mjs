@@ -99,6 +99,29 @@ export const DEVICES = {
     await page.getByRole('button', { name: 'Call', exact: true }).waitFor();
   },
 
+  async 'the list of devices names the NPC of each, and is narrowed to those of one'(page, world) {
+    const npc = await world.api('POST', '/v1/npcs', { overrides: { name: 'Captain of a very long name that no narrow screen has room for' }, device_ids: ['toy-1', 'never-seen'] });
+    await page.goto(`${world.url}/devices`);
+    const link = page.getByRole('row').filter({ hasText: 'toy-1' }).getByRole('link', { name: /^Captain/ });
+    await link.waitFor();
+    const option = await page.getByRole('option', { name: /^Captain.*\(never-seen \+1\)$/ }).getAttribute('value');
+    assert.equal(option, npc.id);
+    await page.screenshot({ path: join(world.pictures, 'device-npcs.png') });
+    await page.getByLabel('NPC', { exact: true }).selectOption(option);
+    await page.waitForFunction(() => [...document.querySelectorAll('tr[data-id]')].map((row) => row.dataset.id).join() === 'toy-1');
+    assert.match(page.url(), new RegExp(`npc=${npc.id}`));
+    await page.setViewportSize({ width: 320, height: 800 });
+    await world.audit(page, 'devices of an NPC, narrow');
+    await page.screenshot({ path: join(world.pictures, 'device-npcs-narrow.png') });
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await page.getByRole('button', { name: 'Offline' }).click();
+    await page.getByRole('button', { name: 'Clear filters' }).click();
+    await page.locator('tr[data-id="hostile"]').waitFor();
+    await link.click();
+    await page.getByRole('heading', { level: 1, name: /^Captain/ }).waitFor();
+    await world.change(`/v1/npcs/${npc.id}`, { device_ids: [] });
+  },
+
   async 'the overview shows the 95th percentile once there are enough calls'(page, world) {
     const { items: before } = await world.api('GET', '/v1/calls/recent?limit=20');
     const stat = (/** @type {RegExp} */ name) => page.locator('.stats > div').filter({ has: page.getByText(name) }).getByRole('link');
