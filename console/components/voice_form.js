@@ -5,7 +5,7 @@ import { t } from '../i18n.js';
 import { duration, size } from '../i18n.js';
 import { h, useEffect, useRef, useState } from '../preact.js';
 import { random } from '../upload/books.js';
-import { canRecord, MAX_RECORDING_MS, record } from '../upload/wav.js';
+import { MAX_RECORDING_MS, record, recordingObstacle } from '../upload/wav.js';
 import { Button, Failure, Notice, Text } from './basic.js';
 import { Dialog } from './dialog.js';
 import { Drop } from './drop.js';
@@ -61,60 +61,86 @@ export function NewVoice({ onClose, added }) {
 /** @param {{sample: Blob | undefined, setSample: (sample: Blob | undefined, name?: string) => void}} props */
 function Sample({ sample, setSample }) {
   const [url, setUrl] = useState('');
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const shown = useRef(url);
   useEffect(() => {
     if (!sample) return undefined;
     const made = URL.createObjectURL(sample);
     setUrl(made);
-    return () => URL.revokeObjectURL(made);
+    return () => {
+      URL.revokeObjectURL(made);
+      setUrl('');
+    };
   }, [sample]);
+  // What had the focus is replaced: it moves to what takes its place.
+  useEffect(() => {
+    if (shown.current === url) return;
+    shown.current = url;
+    /** @type {HTMLElement | null | undefined} */ (box.current?.querySelector(url ? 'audio' : 'input'))?.focus();
+  }, [url]);
   if (sample) {
-    return h('div', { class: 'stack tight' },
+    const isFile = sample instanceof File;
+    return h('div', { class: 'stack tight', ref: box },
       h('span', { class: 'label' }, t('voices.sample')),
       h('div', { class: 'player' }, url && h('audio', { src: url, controls: true, 'aria-label': t('voices.sample') })),
-      h('div', { class: 'row apart small soft' }, h('span', null, h(Text, null, sample instanceof File ? sample.name : t('voices.recording')), ` · ${size(sample.size)}`), h(Button, { small: true, onClick: () => setSample(undefined) }, t('voices.sample.other'))));
+      h('div', { class: 'row apart small soft' }, h('span', null, h(Text, null, isFile ? sample.name : t('voices.recording')), ` · ${size(sample.size)}`), h(Button, { small: true, onClick: () => setSample(undefined) }, t(isFile ? 'voices.sample.other' : 'voices.record.discard'))));
   }
-  return h('div', { class: 'stack tight' },
+  const obstacle = recordingObstacle();
+  return h('div', { class: 'stack tight', ref: box },
     h(Drop, { label: t('voices.drop'), hint: t('voices.formats'), accept: '.wav,.mp3,.flac,.ogg,.opus,audio/*', onFiles: ([file]) => setSample(file, file?.name) }),
-    canRecord() ? h(Recorder, { done: (blob) => setSample(blob) }) : h('p', { class: 'small soft' }, t('voices.record.absent')));
+    obstacle ? h('p', { class: 'small soft' }, t(`voices.record.${obstacle}`)) : h(Recorder, { done: (blob) => setSample(blob) }));
 }
 
-/** @param {{done: (sample: Blob) => void}} props */
+/** The microphone is released as soon as this view goes, whatever it waits for. @param {{done: (sample: Blob) => void}} props */
 function Recorder({ done }) {
   const [since, setSince] = useState(0);
   const [elapsed, setElapsed] = useState(0);
   const [error, setError] = useState(/** @type {string | undefined} */ (undefined));
-  const running = useRef(/** @type {Awaited<ReturnType<typeof record>> | undefined} */ (undefined));
-  const stop = async () => {
-    const taken = running.current;
+  const running = useRef(/** @type {import('../upload/wav.js').Recording | undefined} */ (undefined));
+  const waits = useRef(false);
+  const gone = useRef(false);
+  const begin = async () => {
+    const taken = await record();
+    if (gone.current) {
+      taken.discard();
+      return;
+    }
+    running.current = taken;
+    setElapsed(0);
+    setSince(Date.now());
+  };
+  /** @param {import('../upload/wav.js').Recording} taken */
+  const stop = async (taken) => {
     running.current = undefined;
     setSince(0);
-    try {
-      if (taken) done(await taken.stop());
-    } catch {
-      setError(t('voices.record.failed'));
-    }
+    const sample = await taken.stop();
+    if (gone.current) return;
+    if (sample) done(sample);
+    else setError(t('voices.record.short'));
   };
-  useEffect(() => () => { running.current?.discard(); }, []);
+  const toggle = async () => {
+    if (waits.current) return;
+    waits.current = true;
+    setError(undefined);
+    const taken = running.current;
+    await (taken ? stop(taken) : begin()).catch(() => setError(t(taken ? 'voices.record.failed' : 'voices.record.refused')));
+    waits.current = false;
+  };
+  useEffect(() => () => {
+    gone.current = true;
+    running.current?.discard();
+  }, []);
   useEffect(() => {
     if (!since) return undefined;
     const timer = setInterval(() => {
       setElapsed(Date.now() - since);
-      if (Date.now() - since >= MAX_RECORDING_MS) stop();
+      if (Date.now() - since >= MAX_RECORDING_MS) toggle();
     }, 200);
     return () => clearInterval(timer);
   }, [since]);
-  const begin = async () => {
-    setError(undefined);
-    try {
-      running.current = await record();
-      setElapsed(0);
-      setSince(Date.now());
-    } catch {
-      setError(t('voices.record.refused'));
-    }
-  };
+  // One button that changes: it keeps the focus.
   return h('div', { class: 'row' },
-    since ? [h(Button, { key: 'stop', icon: 'stop', onClick: stop }, t('voices.record.stop')), h('span', { key: 'time', class: 'recording', role: 'timer' }, h('i', { 'aria-hidden': 'true' }), duration(Math.floor(elapsed / 1_000) * 1_000), ' / ', duration(MAX_RECORDING_MS))]
-      : h(Button, { icon: 'record', onClick: begin }, t('voices.record')),
+    h(Button, { icon: since ? 'stop' : 'record', onClick: toggle }, t(since ? 'voices.record.stop' : 'voices.record')),
+    since > 0 && h('span', { class: 'recording', role: 'timer' }, h('i', { 'aria-hidden': 'true' }), duration(Math.floor(elapsed / 1_000) * 1_000), ' / ', duration(MAX_RECORDING_MS)),
     error && h('span', { class: 'small state bad', role: 'alert' }, error));
 }

@@ -23,30 +23,43 @@ export function wav(samples, rate) {
 /** The rate of a recorded sample: three minutes are less than 10 MiB. */
 const RATE_HZ = 24_000;
 export const MAX_RECORDING_MS = 180_000;
+/** The API takes no shorter samples. */
+const MIN_RECORDING_S = 1;
 
-/** Whether this page may record. */
-export const canRecord = () => Boolean(globalThis.navigator?.mediaDevices) && 'MediaRecorder' in globalThis && 'OfflineAudioContext' in globalThis;
+/** Why this page cannot record: the address is not encrypted, or the browser lacks what it takes. @returns {'insecure' | 'unable' | undefined} */
+export function recordingObstacle() {
+  if (!globalThis.isSecureContext) return 'insecure';
+  return globalThis.navigator?.mediaDevices && 'MediaRecorder' in globalThis && 'OfflineAudioContext' in globalThis ? undefined : 'unable';
+}
 
-/** Begins to record; `stop` returns the WAV file. */
+/** @typedef {{stop: () => Promise<Blob | undefined>, discard: () => Promise<unknown>}} Recording */
+
+/** Begins to record; `stop` returns the WAV file, or nothing of less than a second. @returns {Promise<Recording>} */
 export async function record() {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
-  const recorder = new MediaRecorder(stream);
-  /** @type {Blob[]} */
-  const pieces = [];
-  recorder.ondataavailable = (event) => pieces.push(event.data);
-  recorder.start();
-  const end = () => new Promise((resolve) => {
-    recorder.onstop = resolve;
-    if (recorder.state === 'inactive') resolve(undefined);
-    else recorder.stop();
-    for (const track of stream.getTracks()) track.stop();
-  });
-  return {
-    async stop() {
-      await end();
-      const decoded = await new OfflineAudioContext(1, 1, RATE_HZ).decodeAudioData(await new Blob(pieces, { type: recorder.mimeType }).arrayBuffer());
-      return wav(decoded.getChannelData(0), decoded.sampleRate);
-    },
-    discard: end,
-  };
+  const release = () => stream.getTracks().forEach((track) => track.stop());
+  try {
+    const recorder = new MediaRecorder(stream);
+    /** @type {Blob[]} */
+    const pieces = [];
+    recorder.ondataavailable = (event) => pieces.push(event.data);
+    recorder.start();
+    const end = () => new Promise((resolve) => {
+      recorder.onstop = resolve;
+      if (recorder.state === 'inactive') resolve(undefined);
+      else recorder.stop();
+      release();
+    });
+    return {
+      async stop() {
+        await end();
+        const decoded = await new OfflineAudioContext(1, 1, RATE_HZ).decodeAudioData(await new Blob(pieces, { type: recorder.mimeType }).arrayBuffer());
+        return decoded.duration < MIN_RECORDING_S ? undefined : wav(decoded.getChannelData(0), decoded.sampleRate);
+      },
+      discard: end,
+    };
+  } catch (error) {
+    release();
+    throw error;
+  }
 }

@@ -34,6 +34,7 @@ export async function journey(page, world) {
   await books(page, go, audit);
   await interrupted(page, go, audit);
   await voices(page, go, audit);
+  await recorded(page, world.origin, go, api, audit);
   await pictures(page, go, api, audit);
   await webhooks(page, go, audit);
   await usage(page, go, audit);
@@ -111,6 +112,69 @@ async function voices(page, go, audit) {
   await page.getByRole('button', { name: 'Play the sample of Anna' }).click();
   await page.locator('audio[src^="blob:"]').waitFor();
   await audit(page, 'voices');
+}
+
+/** A voice that is recorded in the page; its microphone is released, also when the dialog closes early. @param {Page} page @param {string} origin @param {Go} go @param {World['api']} api @param {Audit} audit */
+async function recorded(page, origin, go, api, audit) {
+  await page.addInitScript(() => {
+    window.tracks = [];
+    const devices = navigator.mediaDevices;
+    const getUserMedia = devices.getUserMedia.bind(devices);
+    devices.getUserMedia = async (wanted) => {
+      const stream = await getUserMedia(wanted);
+      window.tracks.push(...stream.getTracks());
+      return stream;
+    };
+  });
+  await go('/voices');
+  const released = () => page.waitForFunction(() => window.tracks.length > 0 && window.tracks.every((track) => track.readyState === 'ended') && window.tracks.splice(0));
+  const start = page.getByRole('button', { name: 'Record here' });
+  const stop = page.getByRole('button', { name: 'Stop' });
+  const open = () => page.getByRole('button', { name: 'New voice' }).first().click();
+  await open();
+  await page.context().grantPermissions([], { origin });
+  await start.click();
+  await page.getByRole('alert').filter({ hasText: 'allows no microphone' }).waitFor();
+  await page.context().grantPermissions(['microphone'], { origin });
+  await start.click();
+  await stop.waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await released();
+  await open();
+  await start.click();
+  await stop.click();
+  await page.getByRole('alert').filter({ hasText: 'one second at least' }).waitFor();
+  await released();
+  await start.press('Enter');
+  await page.getByRole('timer').filter({ hasText: '2 s / 3 min' }).waitFor();
+  await audit(page, 'recording');
+  await page.keyboard.press('Enter');
+  const player = page.getByLabel('Sample', { exact: true });
+  await player.waitFor();
+  await released();
+  await page.waitForFunction(() => document.activeElement?.matches('audio'));
+  assert.ok(await player.evaluate((audio) => new Promise((ended) => {
+    audio.onended = () => ended(true);
+    audio.onerror = () => ended(false);
+    audio.play();
+  })));
+  await page.getByRole('button', { name: 'Discard the recording' }).click();
+  await page.waitForFunction(() => document.activeElement?.matches('input[type=file]'));
+  await start.click();
+  await page.getByRole('timer').filter({ hasText: '2 s / 3 min' }).waitFor();
+  await stop.click();
+  await page.getByLabel('Name', { exact: true }).fill('Berta');
+  await page.getByLabel('Who speaks').fill('Berta Example');
+  await page.getByLabel('What they agreed to').fill('The toy may speak with my voice.');
+  await page.getByLabel('This person has agreed').check();
+  await audit(page, 'recorded voice');
+  await page.getByRole('button', { name: 'Add', exact: true }).click();
+  await page.getByRole('heading', { name: 'Berta' }).waitFor();
+  const { voices: all } = await api('GET', '/v1/voices');
+  const voice = all.find((/** @type {any} */ each) => each.name === 'Berta');
+  assert.ok(voice.duration_ms >= 1_500 && voice.duration_ms < 10_000, `${voice.duration_ms} ms`);
+  assert.equal(voice.size_bytes, 44 + voice.duration_ms * 48, 'a WAV file of 24 kHz');
 }
 
 /** @param {Page} page @param {Go} go @param {World['api']} api @param {Audit} audit */
