@@ -111,7 +111,7 @@ const HEADINGS: [(&str, &[&str]); 16] = [
     ),
 ];
 /// Flags that select an installation and a credential.
-const CONNECTION: [&str; 5] = ["url", "api-key", "tls-ca", "context", "data-dir"];
+pub(crate) const CONNECTION: [&str; 5] = ["url", "api-key", "tls-ca", "context", "data-dir"];
 
 /// Adds groups, headings and examples to the command line and its subcommands.
 pub(crate) fn decorate(command: Command) -> Command {
@@ -140,7 +140,7 @@ fn overview(command: &Command) -> String {
     }
     text + &format!(
         "\nOne service each: {}\nEvery command has --help. A setting is a flag, an environment \
-         variable or a key of the file --config.\n",
+         variable or a key of --config.\n",
         SERVICES.join(", ")
     )
 }

@@ -14,6 +14,7 @@ use crate::{
     contexts::{Context, Contexts},
     data_folder::Instance,
     exit::Failure,
+    help::CONNECTION,
     resources::complete_contexts,
 };
 
@@ -129,14 +130,7 @@ impl ApiArguments {
     /// # Errors
     /// When a flag is invalid.
     pub(crate) fn of_completion() -> Result<Self, Failure> {
-        let known = [
-            "--url",
-            "--api-key",
-            "--tls-ca",
-            "--data-dir",
-            "--context",
-            "--config",
-        ];
+        let is_known = |flag: &str| flag == "config" || CONNECTION.contains(&flag);
         let mut words = std::env::args_os().skip_while(|word| word != "--").skip(1);
         let mut line = vec![OsString::from("switchboard")];
         while let Some(word) = words.next() {
@@ -144,7 +138,7 @@ impl ApiArguments {
             let (flag, value) = text
                 .split_once('=')
                 .map_or((&*text, None), |(f, v)| (f, Some(v)));
-            if known.contains(&flag) {
+            if flag.strip_prefix("--").is_some_and(is_known) {
                 line.push(flag.into());
                 line.extend(value.map(OsString::from).or_else(|| words.next()));
             }
