@@ -49,6 +49,13 @@ export class Browser {
     return page;
   }
 
+  /** Another page with the cookies of a page, in which nothing is a fault. A second tab of the same window does not always open. @param {import('playwright-core').Page} page */
+  async beside(page) {
+    const context = await this.browser.newContext({ storageState: await page.context().storageState() });
+    context.setDefaultTimeout(20_000);
+    return context.newPage();
+  }
+
   /** Fails if something happened that must not. */
   assertClean() {
     assert.deepEqual(this.faults.splice(0), []);
@@ -72,9 +79,10 @@ export class Browser {
 
   /** @param {import('playwright-core').Page} page @param {string} name @param {object | string[]} rules */
   async #judge(page, name, rules) {
-    // Colours are those after a change: what follows from the last act is drawn, and its transitions have ended.
+    // Colours are those after a change: what follows from the last act is drawn, and its transitions are brought to their end. A
+    // transition of a page that draws nothing new may wait for ever.
     await page.evaluate(() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn))));
-    await page.waitForFunction(() => !document.getAnimations().some((each) => each instanceof CSSTransition));
+    await page.evaluate(() => document.getAnimations().forEach((each) => each instanceof CSSTransition && each.finish()));
     const { violations } = await page.evaluate((runOnly) => window.axe.run(document, { runOnly, resultTypes: ['violations'] }), rules);
     const found = violations.map((each) => `${each.id}: ${each.nodes.slice(0, 4).map((node) => `${node.target} ${node.failureSummary?.replace(/\s+/g, ' ')}`).join(' | ')}`);
     assert.deepEqual(found, [], name);

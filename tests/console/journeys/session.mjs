@@ -69,7 +69,7 @@ export const SESSIONS = {
     await once(server, 'listening');
     // The first is of the same site, so that the browser sends the cookie; the second is of another one.
     for (const host of ['127.0.0.1', 'localhost']) {
-      const trap = await page.context().newPage();
+      const trap = await world.browser.beside(page);
       /** @type {import('playwright-core').Request[]} */
       const sent = [];
       trap.on('request', (request) => { if (request.url().startsWith(world.origin)) sent.push(request); });
@@ -81,7 +81,7 @@ export const SESSIONS = {
       assert.ok([401, 403].includes(answer.status()), `the form was answered with ${answer.status()}`);
       const headers = await Promise.all(sent.map((request) => request.allHeaders()));
       assert.equal(headers.some((each) => 'cookie' in each), host === '127.0.0.1', `${host}: cookies`);
-      await trap.close();
+      await trap.context().close();
     }
     server.close();
     const names = ({ api_keys: keys }) => keys.map((key) => [key.api_key_id, key.name, key.revoked_at ?? null]);
