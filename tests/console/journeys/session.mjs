@@ -76,6 +76,8 @@ export const SESSIONS = {
       await trap.goto(`http://${host}:${server.address().port}/`);
       const outcomes = await trap.evaluate(attack, { target: world.origin, picture });
       assert.deepEqual(Object.entries(outcomes).filter(([, outcome]) => outcome !== 'refused' && outcome !== 'opaque'), [], host);
+      const [frame] = trap.frames().slice(1);
+      await frame.waitForURL('chrome-error://chromewebdata/', { waitUntil: 'commit' });
       assert.deepEqual(trap.frames().slice(1).map((frame) => frame.url()), ['chrome-error://chromewebdata/'], host);
       const [answer] = await Promise.all([trap.waitForResponse((response) => response.url().endsWith('/v1/api-keys')), trap.evaluate(submit, world.origin)]);
       assert.ok([401, 403].includes(answer.status()), `the form was answered with ${answer.status()}`);
