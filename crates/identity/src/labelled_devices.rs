@@ -6,11 +6,9 @@ use moka::future::Cache;
 use switchboard_protocol::{
     id::{DeviceId, DeviceRange, OrgId},
     label::DeviceLabel,
+    token::Outside,
 };
-use switchboard_runtime::{
-    budget::Budgets,
-    problem::{Problem, ProblemKind},
-};
+use switchboard_runtime::{budget::Budgets, problem::Problem};
 use switchboard_store::{Store, StoreError};
 
 use crate::problems;
@@ -93,7 +91,8 @@ fn too_many(label: &DeviceLabel) -> Problem {
         "More than {MAX_DEVICES} devices have the label `{label}`, to which the credential is limited. \
          Use a label of fewer devices."
     );
-    let problem = Problem::new(ProblemKind::OutsideKey, detail);
-    let problem = problem.with("restriction", "device_label");
-    problem.with("value", label.as_str())
+    Problem {
+        detail,
+        ..problems::outside_key(&Outside::DeviceLabel(label))
+    }
 }
