@@ -1,6 +1,6 @@
 //! Live events: what happens in an organisation, for those who watch it now.
 //!
-//! Invariant: an organisation that nobody watches costs two lookups and a note for each of its events.
+//! Invariant: an organisation that no client watches costs two lookups and a note for each of its events.
 
 mod event;
 mod feed;

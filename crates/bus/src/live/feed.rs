@@ -319,7 +319,7 @@ impl Node {
         }
     }
 
-    /// Tells the watches that entries may have been lost. Returns where to continue at once.
+    /// Reports to the watches that entries may have been lost. Returns where to continue at once.
     async fn share_loss(
         &self,
         feed: &Feed,

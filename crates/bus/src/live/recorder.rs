@@ -332,7 +332,7 @@ mod tests {
         check(Some(2 * SECOND), Some(SECOND), &whole).await;
         check(Some(SECOND / 2), Some(SECOND), &lacking).await;
         check(Some(2 * SECOND), Some(Duration::MAX), &lacking).await;
-        // The node has been told of another log, or of none.
+        // The node knows of another log, or of none.
         check(None, None, &lacking).await;
     }
 

@@ -266,6 +266,7 @@ async fn events_before_a_watch_are_no_gap() {
             // Longer than the clocks of nodes may differ, and than a message takes.
             tokio::time::sleep(Duration::from_millis(1_500)).await;
             let mut watch = gateway.watch_live(org, None).await.unwrap();
+            // Time for the message: an attempt to record before it has come is an event that is missed.
             tokio::time::sleep(Duration::from_millis(200)).await;
             if try_record(&edge.bus, org, 2) {
                 assert_eq!(next_name(&mut watch).await, setting_name(2));
