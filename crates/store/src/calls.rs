@@ -5,5 +5,6 @@ pub(crate) mod call_end_listener;
 pub(crate) mod call_queues;
 pub(crate) mod idempotent_calls;
 pub(crate) mod journal;
+mod reach;
 pub(crate) mod recent_calls;
 pub(crate) mod stored_calls;

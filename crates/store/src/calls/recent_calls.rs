@@ -7,7 +7,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use switchboard_protocol::{
     id::{ApiKeyId, CallId, DeviceId, JournalEntryId, NpcId, OrgId, TokenId},
-    label::DeviceLabel,
     token::{Restrictions, Subject},
 };
 use switchboard_runtime::label;
@@ -16,7 +15,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    calls::journal::JournaledCall,
+    calls::{journal::JournaledCall, reach::CallReach},
     database::{decode_error, interval, purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
@@ -382,12 +381,7 @@ impl Store {
         if has_nul(filter.service) || has_nul(filter.outcome) {
             return Ok(Vec::new());
         }
-        let restrictions = filter.restrictions;
-        let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
-        let label = restrictions.and_then(|one| one.device_label.as_ref());
-        let services: Option<Vec<String>> = restrictions
-            .and_then(|one| one.services.as_ref())
-            .map(|patterns| patterns.iter().map(|one| one.as_str().to_owned()).collect());
+        let reach = CallReach::from(filter.restrictions);
         let query = sqlx::query_as!(
             Row,
             r#"SELECT r.id, r.call_id, r.ended_at, r.device_id, r.service, r.outcome, r.delivered, r.microseconds, r.via,
@@ -415,9 +409,9 @@ impl Store {
             filter.service,
             filter.outcome,
             filter.caller,
-            prefix.map(DeviceId::as_str),
-            services.as_deref(),
-            label.map(DeviceLabel::as_str),
+            reach.device_prefix,
+            reach.services.as_deref(),
+            reach.device_label,
             i64::from(limit)
         );
         let rows =

@@ -6,7 +6,6 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
-    label::DeviceLabel,
     outcome::{Delivered, Outcome},
     token::Restrictions,
 };
@@ -16,7 +15,10 @@ use uuid::Uuid;
 
 use crate::{
     CallKey, NewCall, ReservedCall, Store, StoreError,
-    calls::idempotent_calls::{find_reservation, reserve},
+    calls::{
+        idempotent_calls::{find_reservation, reserve},
+        reach::CallReach,
+    },
     database::{
         decode_error, interval,
         purge::{PURGE_BATCH_SIZE, in_batches},
@@ -314,9 +316,9 @@ macro_rules! calls_page {
             $filter.device.map(DeviceId::as_str),
             $filter.state.map(CallState::as_str),
             i64::from($limit),
-            $reach.0,
-            $reach.1,
-            $reach.2
+            $reach.device_prefix,
+            $reach.services.as_deref(),
+            $reach.device_label
         )
     };
 }
@@ -392,17 +394,7 @@ impl Store {
         (order, after): (Order, Option<CallId>),
         limit: u32,
     ) -> Result<Vec<StoredCall>, StoreError> {
-        let restrictions = filter.restrictions;
-        let prefix = restrictions.and_then(|one| one.device_prefix.as_ref());
-        let services: Option<Vec<String>> = restrictions
-            .and_then(|one| one.services.as_ref())
-            .map(|patterns| patterns.iter().map(|one| one.as_str().to_owned()).collect());
-        let label = restrictions.and_then(|one| one.device_label.as_ref());
-        let reach = (
-            prefix.map(DeviceId::as_str),
-            services.as_deref(),
-            label.map(DeviceLabel::as_str),
-        );
+        let reach = CallReach::from(filter.restrictions);
         let rows = with_timeout(async {
             let mut connection = self.tenant_conn(org).await?;
             match order {
