@@ -173,6 +173,11 @@ impl TokenKeys {
         })
     }
 
+    /// Whether only signed keys are adopted.
+    pub(crate) const fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
     /// Why the published keys are not adopted; `None` if they are.
     pub(crate) fn refusal(&self) -> Option<KeySetError> {
         self.refusal.load().as_deref().copied()

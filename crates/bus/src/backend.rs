@@ -23,6 +23,7 @@ use crate::{
     live::LiveLog,
     node::{Epoch, NodeId},
     quotas::QuotaStore,
+    tickets::TicketSecret,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, TurnPosition},
 };
 
@@ -169,7 +170,8 @@ pub(crate) trait Directory: Send + Sync + 'static {
     fn stats(&self) -> BackendFuture<'_, Stats>;
 }
 
-/// Stores the public keys that verify tokens, the revoked tokens, and the suspended organisations.
+/// Stores the public keys that verify tokens, the revoked tokens, the suspended organisations, and the
+/// keys of tickets.
 pub(crate) trait KeyStore: Send + Sync + 'static {
     /// Replaces the keys, if any are given, and adds revocations with their expiry.
     fn publish_keys<'a>(
@@ -190,6 +192,12 @@ pub(crate) trait KeyStore: Send + Sync + 'static {
 
     /// All revoked tokens with their expiry in Unix seconds.
     fn revoked_tokens(&self) -> BackendFuture<'_, Vec<(TokenId, u64)>>;
+
+    /// Stores the keys of tickets for these periods, unless others are stored. Returns those that are.
+    fn ticket_secrets<'a>(
+        &'a self,
+        proposed: &'a [(u64, TicketSecret)],
+    ) -> BackendFuture<'a, Vec<TicketSecret>>;
 }
 
 /// Carries device events to the control plane, at least once.

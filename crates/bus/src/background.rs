@@ -230,15 +230,17 @@ async fn write_releases(node: &Node) {
 }
 
 async fn follow_keys(node: Arc<Node>) {
-    let (mut known, mut unusable) = (None, None);
+    let (mut known, mut unusable, mut tickets_of) = (None, None, None);
     let mut clock = ClockCheck::begin();
     loop {
         if clock.has_stepped() || clock.age() >= REVOCATION_INTERVAL {
             clock = ClockCheck::begin();
             node.token_keys.mark_incomplete();
+            tickets_of = None;
         }
         // Before the first keys: nothing is accepted without its quotas.
         node.follow_quotas(&mut unusable).await;
+        tickets_of = node.follow_ticket_keys(tickets_of).await;
         known = node.read_keys(known).await.unwrap_or_default();
         tokio::select! {
             biased;
@@ -368,6 +370,23 @@ impl Node {
             _ => {}
         }
         Ok(Some(version))
+    }
+
+    /// Reads the keys of tickets, unless they were read on this connection in this period. A backend that
+    /// has lost them receives them again.
+    async fn follow_ticket_keys(&self, read: Option<(u64, u64)>) -> Option<(u64, u64)> {
+        let current = (self.backend.status().generation, self.ticket_period());
+        self.owner()?;
+        if read == Some(current) {
+            return read;
+        }
+        match self.read_ticket_keys().await {
+            Ok(()) => Some(current),
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the keys of tickets; retrying");
+                None
+            }
+        }
     }
 
     /// Whether this node has fewer revocations than are stored.

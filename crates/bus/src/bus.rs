@@ -33,6 +33,7 @@ use crate::{
     quotas::KnownQuotas,
     redis,
     rpc::{ConnectionOwner, NodeInbox, PendingCalls},
+    tickets::TicketKeys,
     transport::{Message, Outbox, codec},
     turns::{
         CancellationSender, OrphanReplies, SupersededTurns, TurnTracker, cancellation_channel,
@@ -57,6 +58,7 @@ const UNREADY_GRACE: Duration = Duration::from_secs(5);
 /// | directory | [`Bus::claim`], [`Bus::register`], [`Bus::find`] | `directory::lookup` |
 /// | turns | [`Bus::enqueue_turn`], [`Bus::claim_turns`] | `turns::queue` |
 /// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
+/// | tickets | [`Bus::issue_ticket`], [`Bus::verify_ticket`] | `tickets` |
 /// | quotas and settings | [`Bus::quota_limit`], [`Bus::org_locale`], [`Bus::journals_params`], [`Bus::requires_approvals`], [`Bus::publish_quotas`] | `quotas` |
 /// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
 /// | live events | [`Bus::record_live`], [`Bus::watch_live`] | `live` |
@@ -96,6 +98,8 @@ pub(crate) struct Node {
     pub(crate) acceptance_changed: Notify,
     pub(crate) other_edges: AtomicUsize,
     pub(crate) token_keys: TokenKeys,
+    /// Only of a node that owns connections.
+    pub(crate) ticket_keys: TicketKeys,
     pub(crate) quotas: ArcSwap<KnownQuotas>,
     pub(crate) approvals: ApprovalEditions,
     /// Organisations some of whose device events were refused.
@@ -216,6 +220,7 @@ impl Bus {
             acceptance_changed: Notify::new(),
             other_edges: AtomicUsize::new(0),
             token_keys,
+            ticket_keys: TicketKeys::new(),
             quotas: ArcSwap::default(),
             approvals: ApprovalEditions::default(),
             missed_events: Mutex::default(),
@@ -304,6 +309,7 @@ impl Bus {
     /// Makes this node one that owns device connections.
     pub fn attach(&self, owner: Arc<dyn ConnectionOwner>) {
         self.0.owner.store(Some(Arc::new(owner)));
+        self.0.keys_changed.notify_one();
         self.set_accepting(true);
     }
 

@@ -27,6 +27,7 @@ mod rpc;
 #[cfg(test)]
 mod simulation;
 mod status;
+mod tickets;
 mod trace;
 mod transport;
 mod turns;
@@ -51,6 +52,7 @@ pub use rpc::{
     NotificationKind, ReplyTo,
 };
 pub use status::{NodeCheck, NodeStatus, STATUS_INTERVAL};
+pub use tickets::{TicketError, TicketHolder, TokenDigest};
 pub use trace::ServerSpan;
 pub use transport::Text;
 pub use turns::{

@@ -42,6 +42,7 @@ use crate::{
     events::{DeviceEvent, EventId},
     node::{Epoch, NodeId},
     quotas::too_many_devices,
+    tickets::TicketSecret,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, Rooms, TurnPosition},
 };
 
@@ -377,6 +378,19 @@ impl KeyStore for Member {
         self.with_state(|state| {
             let revoked = state.revoked.iter();
             revoked.map(|(token, at)| (*token, *at)).collect()
+        })
+    }
+
+    fn ticket_secrets<'a>(
+        &'a self,
+        proposed: &'a [(u64, TicketSecret)],
+    ) -> BackendFuture<'a, Vec<TicketSecret>> {
+        self.with_state(|state| {
+            let secrets = &mut state.ticket_secrets;
+            secrets.retain(|period, _| proposed.iter().any(|(kept, _)| kept == period));
+            let stored =
+                |(period, new): &(u64, TicketSecret)| *secrets.entry(*period).or_insert(*new);
+            proposed.iter().map(stored).collect()
         })
     }
 }

@@ -15,7 +15,7 @@ mod voice;
 
 pub use audio::{AudioFormat, AudioTerms, Codec, ListenMode};
 pub use auth::{
-    AuthAccepted, AuthRequest, ClientInfo, parse_auth_answer, write_auth_accepted,
+    AuthAccepted, AuthRequest, ClientInfo, ResumeTicket, parse_auth_answer, write_auth_accepted,
     write_auth_refused,
 };
 pub use device::{DeviceMessage, DeviceResult};

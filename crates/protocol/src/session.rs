@@ -349,10 +349,13 @@ impl Session {
 }
 
 fn read_auth(payload: &[u8]) -> Result<AuthRequest<'_>, SessionError> {
-    serde_json::from_slice(payload).map_err(|error| SessionError::BadAuth {
-        line: error.line(),
-        column: error.column(),
-    })
+    let bad_auth = |line, column| SessionError::BadAuth { line, column };
+    let request: AuthRequest<'_> =
+        serde_json::from_slice(payload).map_err(|error| bad_auth(error.line(), error.column()))?;
+    if request.token.is_empty() && request.ticket.is_empty() {
+        return Err(bad_auth(1, payload.len()));
+    }
+    Ok(request)
 }
 
 fn read_event(payload: &[u8]) -> Event<'_> {

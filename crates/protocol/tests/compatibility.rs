@@ -16,8 +16,8 @@ use switchboard_protocol::{
     },
     message::{
         AuthAccepted, AuthRequest, Call, ClientInfo, DeviceEvent, DeviceMessage, ErrorNotice,
-        Goaway, ServerMessage, parse_auth_answer, write_auth_accepted, write_auth_refused,
-        write_cancel, write_result,
+        Goaway, ResumeTicket, ServerMessage, parse_auth_answer, write_auth_accepted,
+        write_auth_refused, write_cancel, write_result,
     },
     outcome::{Delivered, Outcome},
     schema::Digest,
@@ -95,6 +95,13 @@ fn messages_of_the_server_keep_their_json() {
         audio: None,
         audio_notice: None,
         locale_notice: None,
+        ticket: None,
+        ticket_ttl_s: None,
+    };
+    let resumable = AuthAccepted {
+        ticket: Some(ResumeTicket::new("dGlja2V0".into())),
+        ticket_ttl_s: Some(86_400),
+        ..accepted.clone()
     };
     let call = |input| {
         let (method, params) = ("现在", raw);
@@ -128,6 +135,7 @@ fn messages_of_the_server_keep_their_json() {
         written(|out| write_auth_refused(out, "token_expired", "too old")),
         serde_json::to_string(&goaway).unwrap(),
         serde_json::to_string(&error).unwrap(),
+        written(|out| write_auth_accepted(out, &resumable)),
     ];
     let read = |json: &String| match ServerMessage::parse(json.as_bytes()).unwrap() {
         ServerMessage::Call {
@@ -162,6 +170,7 @@ fn messages_of_the_server_keep_their_json() {
         serde_json::from_str::<ErrorNotice>(&other[3]).unwrap(),
         error
     );
+    assert_eq!(parse_auth_answer(other[4].as_bytes()), Ok(Ok(resumable)));
 }
 
 /// What devices send, and what is read of it.
@@ -227,6 +236,7 @@ fn messages_of_devices_are_read_as_before() {
     );
     let request = AuthRequest {
         token: "t".into(),
+        ticket: "".into(),
         client: Some(ClientInfo {
             name: "toy".into(),
             version: "1".into(),
@@ -239,6 +249,9 @@ fn messages_of_devices_are_read_as_before() {
         auth,
         "compatibility break"
     );
+    let auth = r#"{"token":"t","ticket":"k"}"#;
+    let read: AuthRequest<'_> = serde_json::from_str(auth).unwrap();
+    assert_eq!((&*read.token, &*read.ticket), ("t", "k"));
     let event = DeviceEvent::parse(r#"{"name":"button","data":{"id": 1}}"#.as_bytes()).unwrap();
     assert_eq!(
         (&*event.name, event.data.unwrap().get()),

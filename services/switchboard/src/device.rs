@@ -165,13 +165,16 @@ async fn serve_connection(
         None => None,
     };
     let offer = dialogue.as_ref().map(Dialogue::terms);
-    let welcome = match connection.authenticate(&token, offer).await? {
+    let ticket = device.tokens.ticket();
+    let answer = connection.authenticate(&token, ticket.as_ref(), offer);
+    let welcome = match answer.await? {
         Ok(welcome) => welcome,
         Err(reason) => {
             device.tokens.invalidate();
             return Err(Disconnect::TokenRefused(reason));
         }
     };
+    device.tokens.keep_ticket(&welcome);
     connection.register(&device.services).await?;
     *registered = true;
     print_stderr(&format!(

@@ -27,6 +27,7 @@ use crate::{
     },
     node::{Epoch, NodeId},
     quotas::QuotaLimits,
+    tickets::TicketSecret,
 };
 
 #[derive(Default)]
@@ -45,6 +46,7 @@ pub(super) struct State {
     pub(super) quotas: Option<QuotaLimits>,
     /// Revoked tokens with their expiry in Unix seconds.
     pub(super) revoked: HashMap<TokenId, u64>,
+    pub(super) ticket_secrets: HashMap<u64, TicketSecret>,
     last_event: u64,
     /// Of the events that are not acknowledged, in total and by organisation.
     event_bytes: usize,

@@ -1,4 +1,4 @@
-//! The public keys, the revoked tokens and the suspended organisations in Redis.
+//! The public keys, the revoked tokens, the suspended organisations and the keys of tickets in Redis.
 
 use redis::{Cmd, Value};
 use serde::de::DeserializeOwned;
@@ -12,6 +12,7 @@ use crate::{
     auth::REVOCATION_KEPT,
     backend::{BackendFuture, KeySet, KeyStore, PublishedKeys},
     error::BusError,
+    tickets::{SECRET_TTL_S, TicketSecret},
 };
 
 /// Revocations that one command reads.
@@ -136,6 +137,36 @@ impl KeyStore for RedisClient {
             }
         })
     }
+
+    fn ticket_secrets<'a>(
+        &'a self,
+        proposed: &'a [(u64, TicketSecret)],
+    ) -> BackendFuture<'a, Vec<TicketSecret>> {
+        Box::pin(async move {
+            let mut commands = CommandGroup::default();
+            for (period, secret) in proposed {
+                let name = self.keys.ticket_secret(*period);
+                let mut set = redis::cmd("SET");
+                set.arg(&name).arg(&secret.0[..]).arg("NX");
+                set.arg("EX").arg(SECRET_TTL_S);
+                commands.add(&name, set);
+            }
+            commands.barrier();
+            for (period, _) in proposed {
+                let name = self.keys.ticket_secret(*period);
+                commands.add(&name, Cmd::get(&name));
+            }
+            let stored = self.query_all(commands).await?;
+            let stored = stored.into_iter().skip(proposed.len());
+            stored.map(parse_secret).collect()
+        })
+    }
+}
+
+fn parse_secret(stored: Value) -> Result<TicketSecret, BusError> {
+    let bytes: Vec<u8> = redis::from_redis_value(stored).map_err(redis::RedisError::from)?;
+    let secret = <[u8; 32]>::try_from(bytes).map(TicketSecret);
+    secret.map_err(|_| BusError::Unexpected("a key of tickets is not readable".to_owned()))
 }
 
 /// The version, the keys, the same signed, the number of revocations, and the suspended

@@ -48,6 +48,7 @@ fn redis_keys_and_channels_keep_their_names() {
         format!("token-keys-version {}", single.key_set_version()),
         format!("suspended-orgs {}", single.suspended_orgs()),
         format!("suspended-orgs-version {}", single.suspended_version()),
+        format!("ticket-key {}", single.ticket_secret(7)),
         format!("quotas {}", single.quotas()),
         format!("device-events {}", single.events()),
         format!("device-event-bytes {}", single.event_bytes()),

@@ -197,6 +197,11 @@ impl Keys {
         self.key("{trust}:version")
     }
 
+    /// String: the key that seals resume tickets in this period; expires.
+    pub(super) fn ticket_secret(&self, period: u64) -> String {
+        self.key(format_args!("{{trust}}:ticket-key:{period}"))
+    }
+
     /// String: the quotas of organisations in JSON.
     pub(super) fn quotas(&self) -> String {
         self.key("quotas")

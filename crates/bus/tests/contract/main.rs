@@ -28,6 +28,7 @@ mod sentinel;
 mod slot_migration;
 mod superseded_turns;
 mod test_edge;
+mod tickets;
 mod tls;
 mod token_keys;
 mod turn_shares;

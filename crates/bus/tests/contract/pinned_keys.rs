@@ -23,7 +23,7 @@ fn key(seed: u8) -> SigningKey {
 }
 
 /// A set of these keys, signed by another one.
-fn signed(signer: u8, keys: &[u8], sequence: u64) -> PublishedKeys {
+pub fn signed(signer: u8, keys: &[u8], sequence: u64) -> PublishedKeys {
     let keys = keys.iter().map(|seed| key(*seed).verifying_key());
     let set = SignedKeySet {
         keys: keys.collect(),

@@ -189,10 +189,13 @@ impl TestSystem {
 
     /// A node with devices.
     pub async fn start_edge(&self, name: &str) -> Arc<TestEdge> {
+        self.start_edge_with(self.config(name)).await
+    }
+
+    /// A node with devices and this configuration.
+    pub async fn start_edge_with(&self, config: BusConfig) -> Arc<TestEdge> {
         let shutdown = self.shutdown.child();
-        let bus = self
-            .node(self.config(name), &Registry::new(), &shutdown)
-            .await;
+        let bus = self.node(config, &Registry::new(), &shutdown).await;
         let edge = Arc::new(TestEdge {
             bus,
             shutdown,

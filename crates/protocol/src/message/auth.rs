@@ -1,6 +1,6 @@
-//! The AUTH exchange: the device's access token, and the answer. (ours)
+//! The AUTH exchange: the device's access token or resume ticket, and the answer. (ours)
 //!
-//! Invariant: the token appears in the payload only, not in `Debug` output or an error. (I16)
+//! Invariant: both appear in the payload only, not in `Debug` output or an error. (I16)
 
 use std::{borrow::Cow, fmt};
 
@@ -19,9 +19,12 @@ const MAX_QUOTED_BYTES: usize = 40;
 /// The first message of a device.
 #[derive(Serialize, Deserialize)]
 pub struct AuthRequest<'a> {
-    /// An access token with the scope `device`.
-    #[serde(borrow)]
+    /// An access token with the scope `device`; empty if there is only a ticket.
+    #[serde(default, borrow, skip_serializing_if = "str::is_empty")]
     pub token: Cow<'a, str>,
+    /// The [`ResumeTicket`] of an earlier connection; empty without one.
+    #[serde(default, borrow, skip_serializing_if = "str::is_empty")]
+    pub ticket: Cow<'a, str>,
     /// The device's software, for operators.
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo<'a>>,
@@ -71,7 +74,33 @@ pub struct ClientInfo<'a> {
     pub audio: Option<&'a RawValue>,
 }
 
-/// The answer to an accepted token.
+/// What a device that comes back shows in AUTH beside its token, or instead of it. Opaque to devices,
+/// and absent from `Debug` output. (I16)
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ResumeTicket(String);
+
+impl ResumeTicket {
+    /// The ticket with this text.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text, as it is sent.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ResumeTicket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ResumeTicket").finish_non_exhaustive()
+    }
+}
+
+/// The answer to an accepted token or ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthAccepted {
     /// The device that the token is for.
@@ -92,6 +121,12 @@ pub struct AuthAccepted {
     /// What is wrong with the `locale` of the device, which is ignored then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locale_notice: Option<String>,
+    /// For the next connections of the device, if the server issues tickets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<ResumeTicket>,
+    /// For how many seconds that is accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket_ttl_s: Option<u64>,
 }
 
 /// Appends the answer to an accepted token.
@@ -182,6 +217,8 @@ mod tests {
             audio: None,
             audio_notice: Some("no provider of speech recognition".into()),
             locale_notice: None,
+            ticket: Some(ResumeTicket::new("dGlja2V0".into())),
+            ticket_ttl_s: Some(60),
         };
         let mut out = Vec::new();
         write_auth_accepted(&mut out, &accepted);
@@ -225,10 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn token_is_absent_from_debug_output() {
-        let request: AuthRequest<'_> =
-            serde_json::from_str(r#"{"token":"s3cret","client":{"name":"toy"}}"#).unwrap();
-        let shown = format!("{request:?}");
+    fn token_and_ticket_are_absent_from_debug_output() {
+        let auth = r#"{"token":"s3cret","ticket":"s3cret","client":{"name":"toy"}}"#;
+        let request: AuthRequest<'_> = serde_json::from_str(auth).unwrap();
+        let ticket = ResumeTicket::new(request.ticket.to_string());
+        assert_eq!(ticket.expose(), "s3cret");
+        let shown = format!("{request:?} {ticket:?}");
         assert!(
             shown.contains("toy") && !shown.contains("s3cret"),
             "{shown}"

@@ -43,6 +43,18 @@ impl KeyId {
         let [a, b, c, d, e, f, g, h, ..] = digest;
         Self([a, b, c, d, e, f, g, h])
     }
+
+    /// Creates the id of these bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; KID_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// Returns its bytes.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; KID_BYTES] {
+        self.0
+    }
 }
 
 impl FromStr for KeyId {

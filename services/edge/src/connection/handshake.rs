@@ -1,18 +1,20 @@
-//! The handshake: verifies the token of the first frame, claims the device in the directory, and
-//! inserts its connection.
+//! The handshake: verifies the ticket or the token of the first frame, claims the device in the
+//! directory, and inserts its connection.
 //!
-//! Invariant: a token appears in no log line and no answer (I16).
+//! Invariant: a token appears in no log line and no answer, a ticket in the answer to AUTH only (I16).
 
 use std::{future::poll_fn, io, sync::Arc};
 
-use switchboard_bus::{BusError, DisconnectReason, TokenCheck, TokenError};
+use switchboard_bus::{
+    Bus, BusError, DisconnectReason, TicketError, TicketHolder, TokenDigest, TokenError,
+};
 use switchboard_protocol::{
     frame::{FrameError, Kind, TaskId},
     id::DeviceKey,
     locale::Locale,
-    message::{self, AudioTerms, AuthAccepted},
+    message::{self, AudioTerms, AuthAccepted, AuthRequest},
     session::{Event, Session, SessionError},
-    token::{AccessError, Claims, Scope, Subject},
+    token::{AccessError, Scope, Subject},
 };
 use switchboard_runtime::{
     budget::{Exhausted, Owner, Permit},
@@ -37,9 +39,6 @@ use crate::{
     handle::{ConnectionHandle, Eviction, Identity},
 };
 
-/// A verified token, and what is checked of it as long as the connection lives.
-type Verified = (Claims, TokenCheck);
-
 /// The audio that a device offers, or what is wrong with it.
 type AudioOffer = Result<AudioTerms, String>;
 
@@ -49,8 +48,8 @@ struct Terms {
     locale: Option<Result<Locale, String>>,
 }
 
-/// A verified token, the task of its frame, and the other members of AUTH.
-type Authenticated = (Verified, TaskId, Terms);
+/// The device and its token, the task of the frame, and the other members of AUTH.
+type Authenticated = (TicketHolder, TaskId, Terms);
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +72,8 @@ pub(super) enum HandshakeError {
     Protocol(#[source] SessionError),
     #[error("the access token was not accepted")]
     Token(#[source] TokenError),
+    #[error("the ticket was not accepted, and there was no token")]
+    Ticket,
     #[error("the access token does not permit connecting as a device")]
     NotADevice,
     #[error("the device could not be claimed in the directory")]
@@ -95,6 +96,7 @@ impl HandshakeError {
             Self::Connections(_) => "device_connections",
             Self::Protocol(error) => error.code(),
             Self::Token(error) => token_code(error),
+            Self::Ticket => "ticket_refused",
             Self::NotADevice => "not_a_device",
             Self::Bus(_) => "bus_unavailable",
             Self::Quota(_) => "quota_exceeded",
@@ -124,6 +126,10 @@ impl HandshakeError {
             Self::Token(error) => FinalFrame::AuthRefused {
                 code,
                 message: error.to_string().into(),
+            },
+            Self::Ticket => FinalFrame::AuthRefused {
+                code,
+                message: TicketError::Unusable.to_string().into(),
             },
             Self::NotADevice => FinalFrame::AuthRefused {
                 code,
@@ -157,6 +163,7 @@ pub(crate) fn refusal_labels() -> impl Iterator<Item = &'static str> {
         "overload",
         "device_connections",
         "no_keys",
+        "ticket_refused",
         "not_a_device",
         "bus_unavailable",
         "quota_exceeded",
@@ -189,7 +196,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let edge = permit.edge();
-    let ((claims, token), task, terms) = tokio::select! {
+    let (holder, task, terms) = tokio::select! {
         biased;
         () = edge.tasks.draining() => return Err(HandshakeError::Draining),
         authenticated = timeout_at(permit.deadline(), authenticate(io, session, permit)) => {
@@ -198,7 +205,11 @@ where
         // Last, so that a valid AUTH that has arrived counts.
         () = permit.evicted() => return Err(HandshakeError::Evicted),
     };
-    let identity = identity(claims, token)?;
+    let ticket = edge.bus.issue_ticket(&holder);
+    let identity = Identity {
+        key: holder.device,
+        token: holder.token,
+    };
     let handle = claim(edge, identity).await?;
     debug!(device.id = %handle.key.device, org.id = %handle.key.org,
         device.epoch = handle.epoch.0, device.address = %permit.address(), "device connected");
@@ -208,6 +219,7 @@ where
         .locale
         .and_then(|locale| locale.map(|locale| handle.set_locale(locale)).err());
     let (audio, audio_notice) = agree_on_audio(edge, &handle, terms.audio);
+    let (ticket, ticket_ttl_s) = ticket.unzip();
     let accepted = AuthAccepted {
         device_id: handle.key.device.clone(),
         session: format!("{}-{}", handle.key.device, handle.epoch.0),
@@ -216,6 +228,8 @@ where
         audio,
         audio_notice,
         locale_notice,
+        ticket,
+        ticket_ttl_s,
     };
     buffers::with_payload(
         |payload| message::write_auth_accepted(payload, &accepted),
@@ -243,7 +257,7 @@ fn agree_on_audio(
     }
 }
 
-/// Reads up to the AUTH frame and verifies its token.
+/// Reads up to the AUTH frame and verifies its ticket or its token.
 async fn authenticate<S>(
     io: &mut FrameIo<S>,
     session: &mut Session,
@@ -281,32 +295,49 @@ where
         return Ok(None);
     };
     let task = frame.task;
-    let (verified, terms) = match session.handle(frame).map_err(HandshakeError::Protocol)? {
+    let (holder, terms) = match session.handle(frame).map_err(HandshakeError::Protocol)? {
         Event::Auth(request) => {
-            let verified = edge.bus.verify_for_connection(&request.token);
+            let holder = identify(&edge.bus, &request)?;
             let locale = request.locale();
             let audio = request.client.and_then(|client| client.audio);
             let audio = audio.map(AudioTerms::parse);
             let terms = Terms { audio, locale };
-            (verified.map_err(HandshakeError::Token)?, terms)
+            (holder, terms)
         }
         _ => return Err(HandshakeError::Protocol(SessionError::NotAuthenticated)),
     };
     // A device may send its register message right behind, without waiting for the answer.
-    let owner = Owner::Org(verified.0.org.uuid());
+    let owner = Owner::Org(holder.device.org.uuid());
     io.put_back(chunk, true, &edge.frames, owner)
         .map_err(HandshakeError::Overload)?;
-    Ok(Some((verified, task, terms)))
+    Ok(Some((holder, task, terms)))
 }
 
-fn identity(claims: Claims, token: TokenCheck) -> Result<Identity, HandshakeError> {
+/// Verifies the ticket, which spares the check of the token's signature, or else the token. A ticket
+/// counts only if it was issued for the token that is shown beside it.
+fn identify(bus: &Bus, request: &AuthRequest<'_>) -> Result<TicketHolder, HandshakeError> {
+    let (token, ticket) = (&*request.token, &*request.ticket);
+    let digest = TokenDigest::compute(token);
+    if !ticket.is_empty() {
+        match bus.verify_ticket(ticket) {
+            Ok(holder) if token.is_empty() || holder.digest == digest => return Ok(holder),
+            Err(TicketError::Token(error)) if token.is_empty() => {
+                return Err(HandshakeError::Token(error));
+            }
+            Err(TicketError::Unusable) if token.is_empty() => return Err(HandshakeError::Ticket),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    let verified = bus.verify_for_connection(token);
+    let (claims, token) = verified.map_err(HandshakeError::Token)?;
     match claims.subject {
-        Subject::Device(device) if claims.scopes.contains(Scope::Device) => Ok(Identity {
-            key: DeviceKey {
+        Subject::Device(device) if claims.scopes.contains(Scope::Device) => Ok(TicketHolder {
+            device: DeviceKey {
                 org: claims.org,
                 device,
             },
             token,
+            digest,
         }),
         _ => Err(HandshakeError::NotADevice),
     }

@@ -27,6 +27,7 @@ mod registration;
 mod results;
 mod schemas;
 mod takeover;
+mod tickets;
 mod tls;
 mod turns;
 mod unauthenticated;

@@ -7,8 +7,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use switchboard_protocol::{
     frame::{Kind, TaskId},
     message::{
-        AudioTerms, AuthAccepted, AuthRequest, ClientInfo, ErrorNotice, Goaway, ServerMessage,
-        parse_auth_answer,
+        AudioTerms, AuthAccepted, AuthRequest, ClientInfo, ErrorNotice, Goaway, ResumeTicket,
+        ServerMessage, parse_auth_answer,
     },
 };
 use switchboard_runtime::shutdown::Shutdown;
@@ -82,12 +82,14 @@ impl Connection {
     pub(super) async fn authenticate(
         &mut self,
         token: &SecretString,
+        ticket: Option<&ResumeTicket>,
         audio: Option<AudioTerms>,
     ) -> Result<Result<AuthAccepted, String>, WireError> {
         let audio = audio.as_ref().map(to_raw_value).transpose();
         let audio = audio.map_err(std::io::Error::from)?;
         let request = AuthRequest {
             token: token.expose_secret().into(),
+            ticket: ticket.map_or("", ResumeTicket::expose).into(),
             client: Some(ClientInfo {
                 name: "switchboard device".into(),
                 version: env!("CARGO_PKG_VERSION").into(),

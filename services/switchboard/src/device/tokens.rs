@@ -1,9 +1,13 @@
-//! Access tokens of a device: a fixed one, or issued by the API and renewed.
+//! Access tokens of a device: a fixed one, or issued by the API and renewed. With the latest resume
+//! ticket, which is in memory only.
 
 use std::time::{Duration, Instant};
 
 use secrecy::SecretString;
-use switchboard_protocol::id::DeviceId;
+use switchboard_protocol::{
+    id::DeviceId,
+    message::{AuthAccepted, ResumeTicket},
+};
 
 use crate::api::{Api, ApiError};
 
@@ -11,6 +15,7 @@ use crate::api::{Api, ApiError};
 pub(crate) struct Tokens {
     source: Source,
     current: Option<Token>,
+    ticket: Option<ResumeTicket>,
 }
 
 enum Source {
@@ -29,6 +34,7 @@ impl Tokens {
         Self {
             source: Source::Fixed(token),
             current: None,
+            ticket: None,
         }
     }
 
@@ -40,6 +46,7 @@ impl Tokens {
                 subject: format!("device:{device}"),
             },
             current: None,
+            ticket: None,
         }
     }
 
@@ -69,8 +76,20 @@ impl Tokens {
         Ok(self.current.insert(token).secret.clone())
     }
 
+    /// Returns the ticket that spares the server the check of the token, if it has issued one. The
+    /// server ignores one that has expired, or is for a former token.
+    pub(super) fn ticket(&self) -> Option<ResumeTicket> {
+        self.ticket.clone()
+    }
+
+    /// Keeps the ticket of a connection.
+    pub(super) fn keep_ticket(&mut self, welcome: &AuthAccepted) {
+        self.ticket.clone_from(&welcome.ticket);
+    }
+
     /// Discards a token that the server rejected.
     pub(super) fn invalidate(&mut self) {
         self.current = None;
+        self.ticket = None;
     }
 }

@@ -31,6 +31,7 @@ use crate::{
     node::{Epoch, NodeId},
     quotas::{QuotaLimits, QuotaStore},
     redis::Deduplicator,
+    tickets::TicketSecret,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, TurnPosition},
 };
 
@@ -442,6 +443,7 @@ commands! {
         publish_suspended_orgs(orgs: &'a [OrgId], version: u64) -> ();
         key_set(now_unix_s: u64) -> Option<KeySet>;
         revoked_tokens() -> Vec<(TokenId, u64)>;
+        ticket_secrets(proposed: &'a [(u64, TicketSecret)]) -> Vec<TicketSecret>;
     }
     QuotaStore {
         publish_quotas(quotas: &'a QuotaLimits) -> ();
