@@ -32,6 +32,7 @@ const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const OURS: &str = "Switchboard, registered";
 pub(crate) const MOSQUITTO: &str = "Mosquitto, one subscription";
 const OVER_TLS: &str = "the same over TLS";
+const RESUMED: &str = "the same, with a resume ticket";
 const PERSISTED: &str = "the same, its token issued, on record";
 
 /// Memory of an idle connection.
@@ -232,6 +233,8 @@ fn anonymous(host: &Target) -> anyhow::Result<Vec<u64>> {
 pub(crate) async fn storm(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::Result<()> {
     let count = bench.options.storm_devices;
     let mut hosts = start_targets(bench, report).await?;
+    let resuming = System::start_resuming(bench).await.context(RESUMED)?;
+    hosts.insert(1, Target::switchboard(RESUMED, resuming));
     let persisted = start_persisted(bench).await;
     hosts.extend(report.or_skip(PERSISTED, persisted));
     let mut storms: Vec<_> = hosts
@@ -250,9 +253,15 @@ pub(crate) async fn storm(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::
             bench.options.rounds
         );
         for (host, storm) in hosts.iter_mut().zip(&mut storms) {
+            let first = STORM_FIRST_DEVICE + round * count;
+            if host.name == RESUMED {
+                // The second connection of each device counts.
+                host.open(first, count).await?;
+                host.devices.close().await?;
+            }
             wait_idle(&host.processes()).await?;
             let before = host.cpu()?;
-            let per_second = host.open(STORM_FIRST_DEVICE + round * count, count).await?;
+            let per_second = host.open(first, count).await?;
             wait_idle(&host.processes()).await?;
             let spent = before.delta_to(host.cpu()?);
             storm.per_second.push(per_second);

@@ -129,6 +129,13 @@ impl System {
         Self::with_edge(bench, redis, edge, &[]).await
     }
 
+    /// Like [`System::start`], but devices that connect again show a resume ticket.
+    pub(crate) async fn start_resuming(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
+        let redis = redis(bench.folder()).await?;
+        let edge = edge(bench, &redis).await?;
+        Self::with_edge(bench, redis, edge, &["--resume"]).await
+    }
+
     /// Like [`System::start`], but devices connect over TLS.
     pub(crate) async fn start_tls(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
         let certificate = Certificate::create(bench.folder())?;
@@ -147,7 +154,7 @@ impl System {
         bench: &BenchEnv<'_>,
         redis: Server,
         edge: Service,
-        tls_arguments: &[&str],
+        device_arguments: &[&str],
     ) -> anyhow::Result<Self> {
         let org = OrgId::from_uuid(Uuid::now_v7()).to_string();
         let count = bench.options.devices.to_string();
@@ -160,7 +167,7 @@ impl System {
         let devices = [
             &endpoint[..],
             &["--org", &org, "--seed", SEED],
-            tls_arguments,
+            device_arguments,
         ]
         .concat();
         let mut devices = bench.worker(&devices).await?;

@@ -2,6 +2,8 @@
 //! schema and responds to calls. Frames from the edge are not validated beyond decoding.
 
 use std::{
+    cell::RefCell,
+    collections::HashMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,7 +18,7 @@ use serde_json::{Value, json};
 use switchboard_protocol::{
     frame::{Decoder, Kind, SeqFormat, TaskId, encode},
     id::{OrgId, TokenId},
-    message::{Goaway, ServerMessage, parse_auth_answer},
+    message::{AuthAccepted, Goaway, ResumeTicket, ServerMessage, parse_auth_answer},
     token::{Claims, Scope, SigningKey, Subject},
 };
 use tokio::{
@@ -56,6 +58,9 @@ pub(crate) struct Options {
     /// Certificate of the edge; if given, devices connect over TLS
     #[arg(long)]
     certificate: Option<PathBuf>,
+    /// A device that connects again shows its former token and the resume ticket
+    #[arg(long)]
+    resume: bool,
 }
 
 /// Source of the device tokens.
@@ -76,6 +81,14 @@ pub(super) struct WireFleet {
     address: SocketAddr,
     tokens: TokenSource,
     tls: Option<TlsConnector>,
+    /// By device number, if devices resume.
+    resumptions: Option<RefCell<HashMap<u32, Resumption>>>,
+}
+
+/// What a device shows when it connects again.
+struct Resumption {
+    token: String,
+    ticket: ResumeTicket,
 }
 
 /// A connection over TCP or TLS.
@@ -131,6 +144,7 @@ impl WireFleet {
                 .as_deref()
                 .map(tls_connector)
                 .transpose()?,
+            resumptions: options.resume.then(RefCell::default),
         })
     }
 
@@ -146,13 +160,7 @@ impl WireFleet {
     /// Returns a connection and the token with which it authenticates.
     async fn connect_device(&self, index: u32) -> anyhow::Result<(WireDevice, String)> {
         let token = self.tokens.token(&device_name(index)).await?;
-        let device = WireDevice {
-            stream: self.connect().await?,
-            received: Vec::new(),
-            decoder: Decoder::new(MAX_FRAME_BYTES),
-            heartbeat: heartbeat_interval(Duration::from_secs(3600)),
-        };
-        Ok((device, token))
+        Ok((WireDevice::new(self.connect().await?), token))
     }
 
     async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
@@ -219,8 +227,25 @@ impl Fleet for WireFleet {
     type Device = WireDevice;
 
     async fn dial(&self, index: u32) -> anyhow::Result<WireDevice> {
-        let (mut device, token) = self.connect_device(index).await?;
-        device.authenticate(&json!({ "token": token })).await?;
+        let known = self.resumptions.as_ref();
+        let former = known.and_then(|known| known.borrow_mut().remove(&index));
+        let (auth, token) = match former {
+            None => {
+                let token = self.tokens.token(&device_name(index)).await?;
+                (json!({ "token": token }), token)
+            }
+            Some(Resumption { token, ticket }) => {
+                (json!({ "token": token, "ticket": ticket }), token)
+            }
+        };
+        let mut device = WireDevice::new(self.connect().await?);
+        let accepted = device.authenticate(&auth).await?;
+        if let Some(known) = known {
+            let ticket = accepted.ticket.context("the edge issued no ticket")?;
+            known
+                .borrow_mut()
+                .insert(index, Resumption { token, ticket });
+        }
         device.register().await?;
         Ok(device)
     }
@@ -232,6 +257,15 @@ impl Fleet for WireFleet {
 }
 
 impl WireDevice {
+    fn new(stream: Box<dyn Stream>) -> Self {
+        Self {
+            stream,
+            received: Vec::new(),
+            decoder: Decoder::new(MAX_FRAME_BYTES),
+            heartbeat: heartbeat_interval(Duration::from_secs(3600)),
+        }
+    }
+
     /// Responds to requests until the edge sends GOAWAY, or fails when the connection ends.
     pub(super) async fn answer_until_goaway(&mut self) -> anyhow::Result<Goaway> {
         let data = "x".repeat(PAYLOAD_BYTES);
@@ -253,13 +287,13 @@ impl WireDevice {
         }
     }
 
-    async fn authenticate(&mut self, auth: &Value) -> anyhow::Result<()> {
+    async fn authenticate(&mut self, auth: &Value) -> anyhow::Result<AuthAccepted> {
         self.send(Kind::Auth, auth.to_string().as_bytes()).await?;
         let response = self.receive(Kind::Auth).await?;
         let accepted = parse_auth_answer(&response)?
             .map_err(|error| anyhow!("authentication failed: {error}"))?;
         self.heartbeat = heartbeat_interval(Duration::from_secs(accepted.heartbeat_s.into()));
-        Ok(())
+        Ok(accepted)
     }
 
     async fn register(&mut self) -> anyhow::Result<()> {
