@@ -4,18 +4,19 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use uuid::fmt::Simple;
 
 use super::{
     MessageError,
     envelope::{Data, Envelope, Text},
-    write_tagged,
+    write_json, write_tagged,
 };
 use crate::id::CallId;
 
 const KNOWN: &str = "`call`, `result` and `cancel`";
 
 /// Calls a service of the device. Its params are written byte for byte as they are. (S 4.2)
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Call<'a> {
     /// The id that the result repeats.
     pub call_id: CallId,
@@ -24,14 +25,26 @@ pub struct Call<'a> {
     /// The parameters, an object.
     pub params: &'a RawValue,
     /// The input that the device requested in its result to the previous call, an object. (ours)
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<&'a RawValue>,
 }
 
 impl Call<'_> {
-    /// Appends the message's JSON.
+    /// Appends the message's JSON. Piece by piece: this is written for each call.
     pub fn write(&self, out: &mut Vec<u8>) {
-        write_tagged(out, "call", self);
+        out.extend_from_slice(br#"{"type":"call","data":{"call_id":""#);
+        out.extend_from_slice(CallId::PREFIX.as_bytes());
+        let mut digits = [0; Simple::LENGTH];
+        let simple = self.call_id.uuid().simple();
+        out.extend_from_slice(simple.encode_lower(&mut digits).as_bytes());
+        out.extend_from_slice(br#"","method":"#);
+        write_json(out, &self.method);
+        out.extend_from_slice(br#","params":"#);
+        out.extend_from_slice(self.params.get().as_bytes());
+        if let Some(input) = self.input {
+            out.extend_from_slice(br#","input":"#);
+            out.extend_from_slice(input.get().as_bytes());
+        }
+        out.extend_from_slice(b"}}");
     }
 }
 
