@@ -1,11 +1,12 @@
 //! The live connections of this edge by device.
 
 use std::{
-    collections,
-    hash::{Hash, Hasher},
+    borrow::Borrow,
+    hash::{BuildHasher, Hash, Hasher, RandomState},
     sync::Arc,
 };
 
+use hashbrown::HashTable;
 use papaya::{Compute, Equivalent, HashMap, Operation};
 use parking_lot::Mutex;
 use switchboard_bus::Epoch;
@@ -36,17 +37,28 @@ use crate::handle::{ConnectionHandle, Eviction};
 /// it was asked to close. So deadlines, revocations, cancellations and a drain reach it.
 ///
 /// [`JOIN_TIMEOUT`]: crate::sweeper::JOIN_TIMEOUT
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Connections {
     entered: Map,
     joining: Map,
     replaced: Map,
     /// All of them by token, so that a revocation is one lookup. Each is added and removed by its own
     /// task.
-    by_token: Mutex<collections::HashMap<TokenId, Vec<Arc<ConnectionHandle>>>>,
+    by_token: Mutex<ByToken>,
 }
 
-type Map = HashMap<DeviceKey, Arc<ConnectionHandle>>;
+/// A set: an entry is one pointer, because the connection itself has the key.
+type Map = HashMap<ByDevice, ()>;
+
+/// A connection that is compared and hashed by its device.
+struct ByDevice(Arc<ConnectionHandle>);
+
+/// Connections that are hashed by their token; several may have the same.
+#[derive(Default)]
+struct ByToken {
+    connections: HashTable<Arc<ConnectionHandle>>,
+    hasher: RandomState,
+}
 
 /// The result of [`Connections::join`] and [`Connections::enter`].
 #[derive(Debug)]
@@ -73,9 +85,57 @@ impl Hash for BorrowedKey<'_> {
     }
 }
 
-impl Equivalent<DeviceKey> for BorrowedKey<'_> {
-    fn equivalent(&self, key: &DeviceKey) -> bool {
-        self.org == key.org && self.device == key.device.as_str()
+impl Equivalent<ByDevice> for BorrowedKey<'_> {
+    fn equivalent(&self, ByDevice(handle): &ByDevice) -> bool {
+        self.org == handle.key.org && self.device == handle.key.device.as_str()
+    }
+}
+
+impl Borrow<DeviceKey> for ByDevice {
+    fn borrow(&self) -> &DeviceKey {
+        &self.0.key
+    }
+}
+
+impl Hash for ByDevice {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.key.hash(state);
+    }
+}
+
+impl PartialEq for ByDevice {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.key == other.0.key
+    }
+}
+
+impl Eq for ByDevice {}
+
+impl ByToken {
+    fn insert(&mut self, handle: &Arc<ConnectionHandle>) {
+        let hash = self.hasher.hash_one(handle.token.id);
+        let is_same = |other: &Arc<ConnectionHandle>| Arc::ptr_eq(other, handle);
+        let hasher = |other: &Arc<ConnectionHandle>| self.hasher.hash_one(other.token.id);
+        // The entry of the same connection, or a new one.
+        self.connections
+            .entry(hash, is_same, hasher)
+            .or_insert_with(|| Arc::clone(handle));
+    }
+
+    fn remove(&mut self, handle: &Arc<ConnectionHandle>) {
+        let hash = self.hasher.hash_one(handle.token.id);
+        let is_same = |other: &Arc<ConnectionHandle>| Arc::ptr_eq(other, handle);
+        if let Ok(entry) = self.connections.find_entry(hash, is_same) {
+            entry.remove();
+        }
+    }
+
+    fn with_token(&self, token: TokenId) -> Vec<Arc<ConnectionHandle>> {
+        let hash = self.hasher.hash_one(token);
+        let same = self.connections.iter_hash(hash);
+        same.filter(|handle| handle.token.id == token)
+            .cloned()
+            .collect()
     }
 }
 
@@ -97,13 +157,7 @@ impl Connections {
         for map in self.maps() {
             remove(map, handle);
         }
-        let mut by_token = self.by_token.lock();
-        if let Some(same) = by_token.get_mut(&handle.token.id) {
-            same.retain(|other| !Arc::ptr_eq(other, handle));
-            if same.is_empty() {
-                by_token.remove(&handle.token.id);
-            }
-        }
+        self.by_token.lock().remove(handle);
     }
 
     /// Whether the device is connected here.
@@ -122,7 +176,9 @@ impl Connections {
         let key = BorrowedKey { org, device };
         for map in self.maps() {
             let map = map.pin();
-            if let Some(handle) = map.get(&key).filter(|handle| handle.epoch == epoch) {
+            if let Some((ByDevice(handle), ())) = map.get_key_value(&key)
+                && handle.epoch == epoch
+            {
                 return Some(f(handle));
             }
         }
@@ -138,7 +194,10 @@ impl Connections {
     ) {
         let key = BorrowedKey { org, device };
         for map in self.maps() {
-            map.pin().get(&key).into_iter().for_each(&mut f);
+            let map = map.pin();
+            if let Some((ByDevice(handle), ())) = map.get_key_value(&key) {
+                f(handle);
+            }
         }
     }
 
@@ -149,22 +208,24 @@ impl Connections {
         f: impl FnMut(&Arc<ConnectionHandle>),
     ) {
         // Not under the lock: `f` may take others.
-        let same = self.by_token.lock().get(&token).cloned();
-        same.iter().flatten().for_each(f);
+        let same = self.by_token.lock().with_token(token);
+        same.iter().for_each(f);
     }
 
     pub(crate) fn for_each(&self, mut f: impl FnMut(&Arc<ConnectionHandle>)) {
         for map in self.maps() {
-            map.pin().values().for_each(&mut f);
+            map.pin().keys().for_each(|ByDevice(handle)| f(handle));
         }
     }
 
-    pub(crate) fn for_each_entered(&self, f: impl FnMut(&Arc<ConnectionHandle>)) {
-        self.entered.pin().values().for_each(f);
+    pub(crate) fn for_each_entered(&self, mut f: impl FnMut(&Arc<ConnectionHandle>)) {
+        let entered = self.entered.pin();
+        entered.keys().for_each(|ByDevice(handle)| f(handle));
     }
 
-    pub(crate) fn for_each_joining(&self, f: impl FnMut(&Arc<ConnectionHandle>)) {
-        self.joining.pin().values().for_each(f);
+    pub(crate) fn for_each_joining(&self, mut f: impl FnMut(&Arc<ConnectionHandle>)) {
+        let joining = self.joining.pin();
+        joining.keys().for_each(|ByDevice(handle)| f(handle));
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -178,18 +239,14 @@ impl Connections {
     /// Inserts a connection in place of an older one, which is kept among the replaced ones.
     fn replace(&self, map: &Map, handle: &Arc<ConnectionHandle>) -> Inserted {
         // First: at any moment it is in one of the maps.
-        if let Some(older) = map.pin().get(&handle.key)
+        if let Some((ByDevice(older), ())) = map.pin().get_key_value(&handle.key)
             && older.epoch < handle.epoch
         {
             self.keep_replaced(older);
         }
         let inserted = insert(map, handle);
         if !matches!(inserted, Inserted::Superseded) {
-            let mut by_token = self.by_token.lock();
-            let same = by_token.entry(handle.token.id).or_default();
-            if !same.iter().any(|other| Arc::ptr_eq(other, handle)) {
-                same.push(Arc::clone(handle));
-            }
+            self.by_token.lock().insert(handle);
         }
         inserted
     }
@@ -213,12 +270,14 @@ impl Connections {
 /// Inserts a connection. When two race, the one with the greater epoch stays.
 fn insert(map: &Map, handle: &Arc<ConnectionHandle>) -> Inserted {
     let map = map.pin();
-    let computed = map.compute(handle.key.clone(), |current| match current {
-        Some((_, current)) if current.epoch > handle.epoch => Operation::Abort(()),
-        _ => Operation::Insert(Arc::clone(handle)),
+    // An update replaces the key as well.
+    let key = ByDevice(Arc::clone(handle));
+    let computed = map.compute(key, |current| match current {
+        Some((ByDevice(current), ())) if current.epoch > handle.epoch => Operation::Abort(()),
+        _ => Operation::Insert(()),
     });
     match computed {
-        Compute::Updated { old: (_, old), .. } => Inserted::Replaced(Arc::clone(old)),
+        Compute::Updated { old: (old, ()), .. } => Inserted::Replaced(Arc::clone(&old.0)),
         Compute::Aborted(()) => Inserted::Superseded,
         Compute::Inserted(..) | Compute::Removed(..) => Inserted::New,
     }
@@ -226,9 +285,8 @@ fn insert(map: &Map, handle: &Arc<ConnectionHandle>) -> Inserted {
 
 fn remove(map: &Map, handle: &Arc<ConnectionHandle>) {
     // The error case is another connection in its place, which must stay.
-    let _ = map
-        .pin()
-        .remove_if(&handle.key, |_, current| Arc::ptr_eq(current, handle));
+    let is_same = |ByDevice(current): &ByDevice, (): &()| Arc::ptr_eq(current, handle);
+    let _ = map.pin().remove_if(&handle.key, is_same);
 }
 
 #[cfg(test)]
@@ -332,6 +390,7 @@ mod tests {
             let mut found = Vec::new();
             let token = TokenId::from_uuid(Uuid::from_u128(token));
             connections.for_each_with_token(token, |handle| found.push(handle.epoch.0));
+            found.sort_unstable();
             found
         };
         connections.join(new);
@@ -344,12 +403,12 @@ mod tests {
         connections.enter(&handles[2]);
         assert_eq!(
             [found(0), found(1), found(2)],
-            [vec![2, 1], vec![3], vec![]]
+            [vec![1, 2], vec![3], vec![]]
         );
         connections.remove(old);
         assert_eq!(found(0), [2]);
         handles.iter().for_each(|handle| connections.remove(handle));
-        assert!(connections.by_token.lock().is_empty());
+        assert!(connections.by_token.lock().connections.is_empty());
     }
 
     #[test]
