@@ -49,16 +49,25 @@ impl Shutdown {
 
     /// Spawns a tracked task in the given span. A task that outlives its parent gets a span of its
     /// own; an unrelated one gets [`Span::none`].
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the only place that spawns tasks"
-    )]
     pub fn spawn_in<F>(&self, span: Span, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tasks.spawn(task.instrument(span))
+        self.spawn_bare(task.instrument(span))
+    }
+
+    /// Spawns a tracked task without a span, which saves its memory in each of many tasks.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the only place that spawns tasks"
+    )]
+    pub fn spawn_bare<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tasks.spawn(task)
     }
 
     /// Begins draining: tasks finish work in progress and accept no new work.

@@ -47,7 +47,7 @@ enum Peer {
 pub(crate) async fn accept_plain(listener: TcpListener, edge: Arc<Edge>) {
     accept_each(listener, &edge, |stream, permit, peer| {
         if peer == Peer::Direct {
-            edge.tasks.spawn(connection::serve(stream, permit));
+            edge.tasks.spawn_bare(connection::serve(stream, permit));
             return;
         }
         // Boxed, so that an idle connection does not carry the memory of this phase.
@@ -55,7 +55,7 @@ pub(crate) async fn accept_plain(listener: TcpListener, edge: Arc<Edge>) {
             let (stream, permit) = read_proxy_header(stream, permit).await?;
             Some(connection::serve(stream, permit))
         });
-        edge.tasks.spawn(async move {
+        edge.tasks.spawn_bare(async move {
             if let Some(serving) = prepared.await {
                 serving.await;
             }
@@ -82,7 +82,7 @@ pub(crate) async fn accept_tls(
             let stream = tls_handshake(stream, &mut permit, &acceptor).await?;
             Some(connection::serve(stream, permit))
         });
-        edge.tasks.spawn(async move {
+        edge.tasks.spawn_bare(async move {
             if let Some(serving) = prepared.await {
                 serving.await;
             }

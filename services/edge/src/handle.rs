@@ -181,10 +181,10 @@ struct State {
     ping: bool,
     /// The last poll found the drained connection idle.
     was_drained: bool,
-    eviction: Option<Eviction>,
-    calls: CallTable,
-    /// Calls whose CANCEL is to be sent.
-    cancels: Vec<CallId>,
+    /// Boxed, because it is absent until the connection closes.
+    eviction: Option<Box<Eviction>>,
+    /// Present only while there are calls, and for a while after the last one.
+    calls: Option<Box<CallTable>>,
     registration: Option<Arc<CompiledServices>>,
     /// The slot among the connections of the organisation. `None` once a newer connection of the
     /// device has it.
@@ -239,17 +239,23 @@ impl State {
         self.enter
             || self.goaway
             || self.ping
-            || !self.cancels.is_empty()
+            || self.has_cancels()
             || self.has_sendable_calls()
             || self.has_chunk()
             || self.has_voice_frame()
+    }
+
+    /// The first reason wins.
+    fn evict(&mut self, eviction: Eviction) {
+        self.eviction.get_or_insert_with(|| Box::new(eviction));
     }
 
     /// Accepts no further calls and turns. Returns the calls that the device did not receive.
     fn finish(&mut self) -> Vec<ReplyTo> {
         self.phase = self.phase.max(Phase::Finishing);
         self.leave();
-        self.calls.take_unwritten()
+        let calls = self.calls.as_mut();
+        calls.map_or_else(Vec::new, |calls| calls.take_unwritten())
     }
 
     /// Returns whether the directory's entry pointed here until now.
@@ -261,15 +267,11 @@ impl State {
         is_entered
     }
 
-    fn has_sendable_calls(&self) -> bool {
-        self.registration.is_some() && self.calls.has_queued()
-    }
-
     /// A draining connection has nothing left to do.
     fn is_drained(&self) -> bool {
         self.phase >= Phase::Draining
             && !self.goaway
-            && self.calls.is_empty()
+            && self.has_no_calls()
             && self.has_no_turns()
             && self.is_silent()
     }
@@ -293,7 +295,7 @@ impl ConnectionHandle {
 
     /// Asks the connection's task to close. The first reason wins.
     pub(crate) fn evict(&self, eviction: Eviction) {
-        self.change(|state| state.eviction = state.eviction.or(Some(eviction)));
+        self.change(|state| state.evict(eviction));
     }
 
     /// A newer connection of the device has the directory's entry. A connection that was asked to
@@ -303,7 +305,7 @@ impl ConnectionHandle {
     pub(crate) fn take_over(&self) -> Vec<ReplyTo> {
         self.change(|state| {
             if state.phase == Phase::Serving {
-                state.eviction = state.eviction.or(Some(Eviction::Takeover));
+                state.evict(Eviction::Takeover);
             }
             state.finish()
         })
@@ -393,7 +395,7 @@ impl ConnectionHandle {
             } else {
                 Eviction::Stopped
             };
-            state.eviction = state.eviction.or(Some(eviction));
+            state.evict(eviction);
         });
     }
 
@@ -435,8 +437,8 @@ impl ConnectionHandle {
     /// was never written can be answered with certainty.
     pub(crate) fn poll_signal(&self, cx: &Context<'_>, is_writable: bool) -> Poll<Signal> {
         let mut state = self.state.lock();
-        if let Some(eviction) = state.eviction {
-            return Poll::Ready(Signal::Close(eviction));
+        if let Some(eviction) = &state.eviction {
+            return Poll::Ready(Signal::Close(**eviction));
         }
         if is_writable && state.has_commands() {
             return Poll::Ready(Signal::Commands);
@@ -465,16 +467,8 @@ impl ConnectionHandle {
         if std::mem::take(&mut state.ping) {
             return Some(Command::Ping);
         }
-        if let Some(id) = state.cancels.pop() {
-            if state.cancels.is_empty() {
-                state.cancels = Vec::new();
-            }
-            return Some(Command::Cancel(id));
-        }
-        if state.has_sendable_calls()
-            && let Some(call) = state.calls.dispatch()
-        {
-            return Some(Command::Call(call));
+        if let Some(command) = state.next_call_command() {
+            return Some(command);
         }
         let frame = state.next_voice_frame();
         frame.or_else(|| state.next_chunk())

@@ -24,12 +24,8 @@ pub(super) struct FrameIo<S> {
     decoder: Decoder,
     /// The incomplete frame at the end of the received bytes; absent most of the time.
     unread: Option<Box<Unread>>,
-    /// Frames for the device. Borrowed from the thread while the socket accepts data, then owned.
-    unsent: Vec<u8>,
-    unsent_is_borrowed: bool,
-    /// How many bytes of `unsent` the socket has accepted.
-    written: usize,
-    unsent_charge: WaitingBytes,
+    /// Frames for the device; absent most of the time.
+    unsent: Option<Box<Unsent>>,
     /// The stream may still buffer written bytes (TLS records).
     needs_flush: bool,
 }
@@ -53,6 +49,16 @@ struct Unread {
     may_have_frame: bool,
     /// The capacity of `bytes`, if it exceeds [`MAX_UNCHARGED_BYTES`].
     permit: Option<Permit>,
+}
+
+/// Frames for the device. Borrowed from the thread while the socket accepts data, then owned.
+#[derive(Default)]
+pub(super) struct Unsent {
+    pub(super) bytes: Vec<u8>,
+    /// How many of them the socket has accepted.
+    written: usize,
+    charge: WaitingBytes,
+    is_owned: bool,
 }
 
 /// What [`FrameIo::put_back`] keeps.
@@ -125,10 +131,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
             stream,
             decoder: Decoder::new(max_frame_bytes as usize),
             unread: None,
-            unsent: Vec::new(),
-            unsent_is_borrowed: false,
-            written: 0,
-            unsent_charge: WaitingBytes::default(),
+            unsent: None,
             needs_flush: false,
         }
     }
@@ -221,11 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
 
     /// The buffer that frames are appended to. [`Self::poll_flush`] sends it.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
-        if self.unsent.capacity() == 0 {
-            self.unsent = buffers::take_write();
-            self.unsent_is_borrowed = true;
-        }
-        &mut self.unsent
+        &mut self.unsent.get_or_insert_with(buffers::take_unsent).bytes
     }
 
     /// Appends one frame.
@@ -235,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
 
     /// Bytes that wait for the socket.
     pub(super) fn unsent_bytes(&self) -> usize {
-        self.unsent.len().saturating_sub(self.written)
+        self.unsent.as_ref().map_or(0, |unsent| unsent.rest().len())
     }
 
     /// Charges what the socket does not accept. What other owners have left no room for stays
@@ -244,8 +243,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
     /// # Errors
     /// When the owner is at its share.
     pub(super) fn charge_unsent(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
-        let bytes = self.unsent.capacity();
-        match self.unsent_charge.set(bytes, budget, owner) {
+        let Some(unsent) = &mut self.unsent else {
+            return Ok(());
+        };
+        match unsent.charge.set(unsent.bytes.capacity(), budget, owner) {
             Err(exhausted) if exhausted.scope == Scope::Share => Err(exhausted),
             _ => Ok(()),
         }
@@ -253,21 +254,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
 
     /// Sends the buffered frames. Ready when all of them are sent.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest) = self
-            .unsent
-            .get(self.written..)
-            .filter(|rest| !rest.is_empty())
-        {
-            match Pin::new(&mut self.stream).poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(written)) => {
-                    self.written += written;
-                    self.needs_flush = true;
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {
-                    self.own_unsent();
-                    return Poll::Pending;
+        if let Some(unsent) = &mut self.unsent {
+            while !unsent.rest().is_empty() {
+                match Pin::new(&mut self.stream).poll_write(cx, unsent.rest()) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                    Poll::Ready(Ok(written)) => {
+                        unsent.written += written;
+                        self.needs_flush = true;
+                    }
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Pending => {
+                        unsent.keep_rest();
+                        return Poll::Pending;
+                    }
                 }
             }
         }
@@ -296,35 +295,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// The socket accepts no more: moves the rest out of the thread's buffer.
-    fn own_unsent(&mut self) {
-        if self.unsent_is_borrowed {
-            let rest = self.unsent.get(self.written..).unwrap_or_default().to_vec();
-            buffers::return_write(std::mem::replace(&mut self.unsent, rest));
-            self.unsent_is_borrowed = false;
-            self.written = 0;
-        } else if self.written > self.unsent.len() / 2 {
-            self.unsent.drain(..self.written);
-            self.written = 0;
-        }
-    }
-
+    /// Returns a borrowed buffer to the thread.
     fn free_unsent(&mut self) {
-        let sent = std::mem::take(&mut self.unsent);
-        if self.unsent_is_borrowed {
-            buffers::return_write(sent);
+        if let Some(unsent) = self.unsent.take_if(|unsent| !unsent.is_owned) {
+            buffers::return_unsent(unsent);
         }
-        self.unsent_is_borrowed = false;
-        self.written = 0;
-        self.unsent_charge = WaitingBytes::default();
+        self.unsent = None;
     }
 }
 
-impl<S> Drop for FrameIo<S> {
-    fn drop(&mut self) {
-        if self.unsent_is_borrowed {
-            buffers::return_write(std::mem::take(&mut self.unsent));
+impl Unsent {
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.written..).unwrap_or_default()
+    }
+
+    /// The socket accepts no more: moves the rest out of the thread's buffer.
+    fn keep_rest(&mut self) {
+        if !self.is_owned {
+            let rest = self.rest().to_vec();
+            buffers::return_write(std::mem::replace(&mut self.bytes, rest));
+            self.is_owned = true;
+        } else if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+        } else {
+            return;
         }
+        self.written = 0;
+    }
+
+    /// Empties the buffer for its next use.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.written = 0;
     }
 }
 

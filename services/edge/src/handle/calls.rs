@@ -17,7 +17,7 @@ use switchboard_runtime::{
     label,
 };
 
-use super::{ConnectionHandle, Phase, waiting::FREE_BYTES};
+use super::{Command, ConnectionHandle, Phase, State, waiting::FREE_BYTES};
 use crate::{schemas::CompiledServices, token_bucket::TokenBucket};
 
 /// Completed calls that are kept to classify a result that matches no call in flight.
@@ -123,6 +123,7 @@ pub(crate) enum EnqueueError {
 }
 
 /// Calls that missed their deadline, and how many remain.
+#[derive(Default)]
 pub(crate) struct ExpiredCalls {
     pub(crate) calls: Vec<UnfinishedCall>,
     pub(crate) in_flight: usize,
@@ -133,7 +134,7 @@ pub(crate) struct ExpiredCalls {
 ///
 /// ```text
 ///  enqueue          dispatch              complete
-/// ────────► queued ─────────► in flight ───────────► completed ──► forgotten after 30 s
+/// ────────► queued ─────────► in flight ───────────► completed ──► forgotten after 30 s without others
 ///              │                   │
 ///              │ cancel, expire,   │ retract: the frame was not written
 ///              │ close, take       │ cancel, expire, close: result unknown
@@ -145,14 +146,19 @@ pub(crate) struct ExpiredCalls {
 /// (`defer_write`, `resume_write`): until then it ends like a queued one.
 ///
 /// Invariant: each call leaves the table exactly once (I1), and a connection receives a call id at
-/// most once (I2). The collections are freed when they are empty, so an idle connection holds none.
+/// most once (I2). A sweep frees a table without calls, so an idle connection has none.
 #[derive(Default)]
 pub(super) struct CallTable {
     queued: VecDeque<QueuedCall>,
     queued_bytes: usize,
     in_flight: Vec<InFlightCall>,
-    /// Oldest first.
+    /// Oldest first. Compact, because each new call is compared with all of them.
     completed: VecDeque<PastCall>,
+    /// When a sweep found that calls had completed since the one before.
+    last_completed: Option<Instant>,
+    has_completed: bool,
+    /// Calls whose CANCEL is to be sent.
+    cancels: Vec<CallId>,
 }
 
 struct QueuedCall {
@@ -177,7 +183,6 @@ struct PastCall {
     id: CallId,
     /// What a further result for this call is.
     next_result: UnmatchedResult,
-    at: Instant,
 }
 
 /// Memory that a queued call holds.
@@ -186,14 +191,6 @@ fn payload_bytes(call: &InboundCall) -> usize {
 }
 
 impl CallTable {
-    pub(super) fn has_queued(&self) -> bool {
-        !self.queued.is_empty()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.queued.is_empty() && self.in_flight.is_empty()
-    }
-
     fn len(&self) -> usize {
         self.queued.len() + self.in_flight.len()
     }
@@ -232,7 +229,7 @@ impl CallTable {
     }
 
     /// Moves the next queued call in flight and returns what is to be written of it.
-    pub(super) fn dispatch(&mut self) -> Option<OutgoingCall> {
+    fn dispatch(&mut self) -> Option<OutgoingCall> {
         let QueuedCall { call, .. } = self.queued.pop_front()?;
         self.queued_bytes -= payload_bytes(&call);
         let InboundCall {
@@ -287,12 +284,12 @@ impl CallTable {
 
     /// Sets whether a call in flight counts as written. Returns false if there is no such call.
     fn set_written(&mut self, id: CallId, written: bool) -> bool {
-        let call = self.in_flight.iter_mut().find(|call| call.id == id);
+        let call = self.find_in_flight(id);
         call.map(|call| call.written = written).is_some()
     }
 
     fn shorten_deadline(&mut self, id: CallId, deadline: Instant) {
-        if let Some(call) = self.in_flight.iter_mut().find(|call| call.id == id) {
+        if let Some(call) = self.find_in_flight(id) {
             call.deadline = call.deadline.min(deadline);
         }
     }
@@ -338,21 +335,16 @@ impl CallTable {
         expired
     }
 
-    /// Forgets old completed calls and frees empty collections.
-    fn shrink(&mut self, now: Instant) {
-        let is_old = |call: &PastCall| now.saturating_duration_since(call.at) > COMPLETED_TTL;
-        while self.completed.front().is_some_and(is_old) {
-            self.completed.pop_front();
+    /// Forgets old completed calls. Returns whether nothing is left.
+    fn forget_completed(&mut self, now: Instant) -> bool {
+        if std::mem::take(&mut self.has_completed) {
+            self.last_completed = Some(now);
         }
-        if self.completed.is_empty() {
-            self.completed = VecDeque::new();
+        let is_old = |at| now.saturating_duration_since(at) > COMPLETED_TTL;
+        if self.last_completed.is_none_or(is_old) {
+            self.completed.clear();
         }
-        if self.in_flight.is_empty() {
-            self.in_flight = Vec::new();
-        }
-        if self.queued.is_empty() {
-            self.queued = VecDeque::new();
-        }
+        self.completed.is_empty() && self.len() == 0 && self.cancels.is_empty()
     }
 
     /// Removes the calls that the device did not receive.
@@ -366,10 +358,9 @@ impl CallTable {
             .collect()
     }
 
-    fn close(&mut self) -> Vec<UnfinishedCall> {
-        let closed = std::mem::take(self);
-        let in_flight = closed.in_flight.into_iter();
-        let queued = closed.queued.into_iter();
+    fn close(self) -> Vec<UnfinishedCall> {
+        let in_flight = self.in_flight.into_iter();
+        let queued = self.queued.into_iter();
         in_flight
             .map(UnfinishedCall::in_flight)
             .chain(queued.map(|queued| UnfinishedCall::queued(queued.call)))
@@ -384,6 +375,10 @@ impl CallTable {
         UnfinishedCall::in_flight(call)
     }
 
+    fn find_in_flight(&mut self, id: CallId) -> Option<&mut InFlightCall> {
+        self.in_flight.iter_mut().find(|call| call.id == id)
+    }
+
     fn take_in_flight(&mut self, id: CallId) -> Option<InFlightCall> {
         let at = self.in_flight.iter().position(|call| call.id == id)?;
         Some(self.in_flight.swap_remove(at))
@@ -393,11 +388,8 @@ impl CallTable {
         if self.completed.len() >= MAX_COMPLETED {
             self.completed.pop_front();
         }
-        self.completed.push_back(PastCall {
-            id,
-            next_result,
-            at: Instant::now(),
-        });
+        self.completed.push_back(PastCall { id, next_result });
+        self.has_completed = true;
     }
 }
 
@@ -417,6 +409,34 @@ impl UnfinishedCall {
     }
 }
 
+impl State {
+    pub(super) fn has_sendable_calls(&self) -> bool {
+        let calls = self.calls.as_ref();
+        self.registration.is_some() && calls.is_some_and(|calls| !calls.queued.is_empty())
+    }
+
+    pub(super) fn has_cancels(&self) -> bool {
+        let calls = self.calls.as_ref();
+        calls.is_some_and(|calls| !calls.cancels.is_empty())
+    }
+
+    pub(super) fn has_no_calls(&self) -> bool {
+        self.calls.as_ref().is_none_or(|calls| calls.len() == 0)
+    }
+
+    pub(super) fn next_call_command(&mut self) -> Option<Command> {
+        let can_send = self.registration.is_some();
+        let calls = self.calls.as_mut()?;
+        if let Some(id) = calls.cancels.pop() {
+            return Some(Command::Cancel(id));
+        }
+        if !can_send {
+            return None;
+        }
+        calls.dispatch().map(Command::Call)
+    }
+}
+
 /// Calls from the bus.
 impl ConnectionHandle {
     /// Queues a call for the device.
@@ -433,21 +453,23 @@ impl ConnectionHandle {
         if state.phase >= Phase::Finishing {
             return Err((call.reply, EnqueueError::Closed));
         }
-        if state.calls.contains(call.id) {
+        let will_wait = self.is_stalled() || state.registration.is_none();
+        let calls = state.calls.get_or_insert_default();
+        if calls.contains(call.id) {
             return Err((call.reply, EnqueueError::Repeated));
         }
-        if !state.calls.has_room(&call, limits) {
+        if !calls.has_room(&call, limits) {
             return Err((call.reply, EnqueueError::Full));
         }
-        let permit = match state.calls.charge(&call, messages, self.owner()) {
+        let permit = match calls.charge(&call, messages, self.owner()) {
             Ok(permit) => permit,
             Err(exhausted) => return Err((call.reply, EnqueueError::Exhausted(exhausted))),
         };
-        if self.is_stalled() || state.registration.is_none() {
-            // The call will wait. A copy does not keep the whole received batch in memory.
+        if will_wait {
+            // A copy does not keep the whole received batch in memory.
             call.detach();
         }
-        state.calls.enqueue(call, permit);
+        calls.enqueue(call, permit);
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(std::task::Waker::wake);
@@ -457,9 +479,10 @@ impl ConnectionHandle {
     /// Ends a call that its caller cancelled. The device is notified if it may have the call.
     pub(crate) fn cancel_call(&self, id: CallId) -> Option<UnfinishedCall> {
         self.change(|state| {
-            let call = state.calls.cancel(id)?;
+            let calls = state.calls.as_mut()?;
+            let call = calls.cancel(id)?;
             if call.written {
-                state.cancels.push(id);
+                calls.cancels.push(id);
             }
             Some(call)
         })
@@ -468,9 +491,12 @@ impl ConnectionHandle {
     /// Removes the calls whose deadline has passed and frees unused memory.
     pub(crate) fn expire_calls(&self, now: Instant) -> ExpiredCalls {
         let mut state = self.state.lock();
-        let calls = state.calls.expire(now);
-        state.calls.shrink(now);
-        let (in_flight, queued) = (state.calls.in_flight.len(), state.calls.queued.len());
+        let mut expired = ExpiredCalls::default();
+        if let Some(calls) = &mut state.calls {
+            expired.calls = calls.expire(now);
+            (expired.in_flight, expired.queued) = (calls.in_flight.len(), calls.queued.len());
+        }
+        state.calls.take_if(|calls| calls.forget_completed(now));
         let waker = if state.is_drained() {
             state.waker.take()
         } else {
@@ -478,11 +504,7 @@ impl ConnectionHandle {
         };
         drop(state);
         waker.into_iter().for_each(std::task::Waker::wake);
-        ExpiredCalls {
-            calls,
-            in_flight,
-            queued,
-        }
+        expired
     }
 }
 
@@ -491,24 +513,25 @@ impl ConnectionHandle {
     /// A dispatched call will be written later, by [`Self::resume_write`]. Until then it ends as
     /// not delivered.
     pub(crate) fn defer_write(&self, id: CallId) {
-        self.state.lock().calls.set_written(id, false);
+        self.edit_calls(|calls| calls.set_written(id, false));
     }
 
     /// A deferred call is about to be written. Returns false if it has ended in the meantime.
     pub(crate) fn resume_write(&self, id: CallId) -> bool {
-        self.state.lock().calls.set_written(id, true)
+        self.edit_calls(|calls| calls.set_written(id, true))
+            .unwrap_or(false)
     }
 
     /// Takes back a dispatched call that will not be written. Returns `None` when its caller has
     /// cancelled it in the meantime.
     pub(crate) fn retract_call(&self, id: CallId) -> Option<ReplyTo> {
-        let call = self.state.lock().calls.take_in_flight(id);
+        let call = self.edit_calls(|calls| calls.take_in_flight(id)).flatten();
         call.map(|call| call.reply)
     }
 
     /// Brings the deadline of a call in flight forward.
     pub(crate) fn shorten_deadline(&self, id: CallId, deadline: Instant) {
-        self.state.lock().calls.shorten_deadline(id, deadline);
+        self.edit_calls(|calls| calls.shorten_deadline(id, deadline));
     }
 
     /// The result of a call that is about to be written is to be checked against the services in
@@ -518,8 +541,9 @@ impl ConnectionHandle {
         let Some(services) = state.registration.clone() else {
             return;
         };
-        let mut in_flight = state.calls.in_flight.iter_mut();
-        if let Some(call) = in_flight.find(|call| call.id == id) {
+        let calls = state.calls.as_mut();
+        let in_flight = calls.and_then(|calls| calls.find_in_flight(id));
+        if let Some(call) = in_flight {
             let name = service.into();
             call.output = Some(ExpectedOutput { services, name });
         }
@@ -530,7 +554,8 @@ impl ConnectionHandle {
     /// # Errors
     /// Why the result matches no call in flight.
     pub(crate) fn complete_call(&self, id: CallId) -> Result<CompletedCall, UnmatchedResult> {
-        self.state.lock().calls.complete(id)
+        self.edit_calls(|calls| calls.complete(id))
+            .unwrap_or(Err(UnmatchedResult::Foreign))
     }
 
     /// Where to send a notification of the device about this call.
@@ -542,16 +567,13 @@ impl ConnectionHandle {
         id: CallId,
         rate: NotificationRate,
     ) -> Result<ReplyTo, DropReason> {
-        self.state
-            .lock()
-            .calls
-            .notification_receiver(id, rate)
-            .cloned()
+        self.edit_calls(|calls| calls.notification_receiver(id, rate).cloned())
+            .unwrap_or(Err(DropReason::NoReceiver))
     }
 
     /// Calls queued and in flight.
     pub(crate) fn open_calls(&self) -> usize {
-        self.state.lock().calls.len()
+        self.edit_calls(|calls| calls.len()).unwrap_or(0)
     }
 
     /// Accepts nothing from here on. The caller ends the calls that are returned.
@@ -559,6 +581,11 @@ impl ConnectionHandle {
         let mut state = self.state.lock();
         state.phase = Phase::Closed;
         state.waker = None;
-        state.calls.close()
+        let calls = state.calls.take();
+        calls.map_or_else(Vec::new, |calls| calls.close())
+    }
+
+    fn edit_calls<T>(&self, edit: impl FnOnce(&mut CallTable) -> T) -> Option<T> {
+        self.state.lock().calls.as_deref_mut().map(edit)
     }
 }

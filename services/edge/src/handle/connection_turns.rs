@@ -131,7 +131,7 @@ impl State {
         };
         let charged = turns.charge(&edge.messages, owner);
         if charged.is_err() || turns.exceeds(edge.turn_limits()) {
-            self.eviction = self.eviction.or(Some(Eviction::SlowReader));
+            self.evict(Eviction::SlowReader);
         }
     }
 }
