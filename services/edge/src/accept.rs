@@ -1,10 +1,10 @@
 //! The accept loops: admit or reject a connection, then serve it on a task of its own.
 
 mod admission;
-mod handshake_stream;
 mod proxy_protocol;
 mod rate;
 mod tls_sessions;
+mod tls_stream;
 mod unauthenticated;
 
 use std::{io, sync::Arc, time::Duration};
@@ -17,14 +17,13 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::{sleep, timeout_at},
 };
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{debug, warn};
 
 pub(crate) use self::{
     admission::{Admission, ConnectionPermit},
     proxy_protocol::LABELS as PROXY_HEADER_LABELS,
 };
-use self::{handshake_stream::HandshakeStream, proxy_protocol::read_proxy_header};
+use self::{proxy_protocol::read_proxy_header, tls_stream::TlsStream};
 use crate::{
     connection,
     edge::Edge,
@@ -71,15 +70,14 @@ pub(crate) async fn accept_tls(
     config: Arc<rustls::ServerConfig>,
     edge: Arc<Edge>,
 ) {
-    let acceptor = TlsAcceptor::from(config);
     accept_each(listener, &edge, |stream, permit, peer| {
-        let acceptor = acceptor.clone();
+        let config = Arc::clone(&config);
         let prepared = Box::pin(async move {
             let (stream, mut permit) = match peer {
                 Peer::Direct => (stream, permit),
                 Peer::Proxied => Box::pin(read_proxy_header(stream, permit)).await?,
             };
-            let stream = tls_handshake(stream, &mut permit, &acceptor).await?;
+            let stream = tls_handshake(stream, &mut permit, config).await?;
             Some(connection::serve(stream, permit))
         });
         edge.tasks.spawn_bare(async move {
@@ -185,11 +183,11 @@ fn send_goaway(edge: &Edge, stream: &TcpStream) {
 async fn tls_handshake(
     stream: TcpStream,
     permit: &mut ConnectionPermit,
-    acceptor: &TlsAcceptor,
-) -> Option<TlsStream<HandshakeStream>> {
+    config: Arc<rustls::ServerConfig>,
+) -> Option<TlsStream> {
     let handshake = async {
         let session = permit.acquire_tls().await.map_err(io::Error::other)?;
-        let stream = acceptor.accept(HandshakeStream::new(stream)).await?;
+        let stream = TlsStream::accept(config, stream).await?;
         Ok::<_, io::Error>((stream, session))
     };
     let result = tokio::select! {
@@ -201,8 +199,7 @@ async fn tls_handshake(
         }
     };
     match result {
-        Ok((mut stream, session)) => {
-            stream.get_mut().0.lift_limit();
+        Ok((stream, session)) => {
             permit.hold_tls(session);
             Some(stream)
         }
