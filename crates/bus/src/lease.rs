@@ -73,7 +73,7 @@ impl OwnLease {
     /// backend's clock, since the Unix epoch. Returns whether the lease had ended: other nodes may have
     /// removed the entries of this one.
     pub(crate) fn renewed(&self, sent: Instant, shared: Duration) -> bool {
-        let had_ended = self.has_ended();
+        let had_ended = self.has_ended(Instant::now());
         if had_ended {
             // Before the end is moved: the lease is over all the time.
             let probe = rand::random_range(1..=u64::MAX);
@@ -95,11 +95,16 @@ impl OwnLease {
         had_ended
     }
 
+    /// Whether the shared clock is known.
+    pub(crate) fn knows_clock(&self) -> bool {
+        self.offset().is_some()
+    }
+
     /// Waits until the shared clock is known.
     pub(crate) async fn clock_known(&self) {
         loop {
             let learnt = self.clock_learnt.notified();
-            if self.offset().is_some() {
+            if self.knows_clock() {
                 return;
             }
             learnt.await;
@@ -129,13 +134,13 @@ impl OwnLease {
     }
 
     /// Whether calls that arrive may be older than a lease of this node that has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.has_ended() || self.awaited_probe().is_some()
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        self.has_ended(now) || self.awaited_probe().is_some()
     }
 
-    fn has_ended(&self) -> bool {
+    fn has_ended(&self, now: Instant) -> bool {
         let end = self.end_us.load(Ordering::Acquire);
-        self.micros(Instant::now()).unsigned_abs() > end
+        self.micros(now).unsigned_abs() > end
     }
 
     /// A time of this node on the shared clock, in Unix milliseconds; `None` while that is unknown.
@@ -144,10 +149,10 @@ impl OwnLease {
         u64::try_from((self.micros(at) + offset) / 1_000).ok()
     }
 
-    /// How long it is until this time of the shared clock, in Unix milliseconds; zero when it has
-    /// passed, `None` while the clock is unknown.
-    pub(crate) fn until(&self, shared_ms: u64) -> Option<Duration> {
-        let now_ms = self.shared_ms(Instant::now())?;
+    /// How long it is from `now` until this time of the shared clock, in Unix milliseconds; zero when
+    /// it has passed, `None` while the clock is unknown.
+    pub(crate) fn until(&self, shared_ms: u64, now: Instant) -> Option<Duration> {
+        let now_ms = self.shared_ms(now)?;
         Some(Duration::from_millis(shared_ms.saturating_sub(now_ms)))
     }
 
@@ -185,13 +190,14 @@ mod tests {
     async fn clock_is_read_in_the_middle_of_a_round_trip() {
         let lease = OwnLease::new();
         let sent = Instant::now();
-        assert_eq!(lease.until(0), None);
+        let until = |shared_ms| lease.until(shared_ms, Instant::now());
+        assert_eq!(until(0), None);
         tokio::time::advance(Duration::from_millis(100)).await;
         lease.renewed(sent, NOON);
         let noon_ms = 1_800_000_000_000;
         assert_eq!(lease.shared_ms(Instant::now()), Some(noon_ms + 50));
-        assert_eq!(lease.until(noon_ms + 80), Some(Duration::from_millis(30)));
-        assert_eq!(lease.until(noon_ms), Some(Duration::ZERO));
+        assert_eq!(until(noon_ms + 80), Some(Duration::from_millis(30)));
+        assert_eq!(until(noon_ms), Some(Duration::ZERO));
         let elapsed = lease.elapsed_since(noon_ms);
         assert_eq!(elapsed, Some(Duration::from_millis(50)));
         assert_eq!(lease.elapsed_since(noon_ms + 80), Some(Duration::ZERO));
@@ -206,7 +212,7 @@ mod tests {
         lease.renewed(sent, NOON);
         let slow = MAX_ROUND_TRIP + Duration::from_millis(1);
         tokio::time::advance(slow).await;
-        assert!(!lease.is_over());
+        assert!(!lease.is_over(Instant::now()));
         lease.renewed(sent, 2 * NOON);
         let noon_ms = 1_800_000_000_000;
         assert_eq!(lease.shared_ms(sent), Some(noon_ms));
@@ -215,9 +221,9 @@ mod tests {
         lease.renewed(sent, NOON);
         assert_eq!(lease.shared_ms(sent + slow / 2), Some(noon_ms));
         tokio::time::advance(LEASE - MAX_ROUND_TRIP - Duration::from_millis(1)).await;
-        assert!(!lease.is_over());
+        assert!(!lease.is_over(Instant::now()));
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(lease.is_over());
+        assert!(lease.is_over(Instant::now()));
         assert!(lease.renewed(Instant::now(), NOON));
         assert!(!lease.renewed(Instant::now(), NOON));
     }

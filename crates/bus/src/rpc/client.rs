@@ -7,7 +7,7 @@ use switchboard_protocol::{
     outcome::Outcome,
 };
 use switchboard_runtime::trace::{TraceContext, add_event};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -161,11 +161,13 @@ impl Node {
 
     /// Waits until the deadline of the call can be sent along, while the bus is reachable.
     async fn await_clock(&self, call: &Call, deadline: Instant) -> Result<(), BusError> {
+        if self.lease.knows_clock() {
+            return Ok(());
+        }
         if self.backend.status().disconnected_for.is_some() {
             return Err(BusError::Unavailable);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        let known = timeout(left, self.lease.clock_known()).await;
+        let known = timeout_at(deadline, self.lease.clock_known()).await;
         known.map_err(|_| BusError::Timeout(call.timeout))
     }
 
@@ -195,8 +197,7 @@ impl Node {
             return Err(error);
         }
         add_event(span, "published");
-        let left = deadline.saturating_duration_since(Instant::now());
-        Ok(match timeout(left, ended).await {
+        Ok(match timeout_at(deadline, ended).await {
             Ok(Ok(end)) => end,
             Ok(Err(_)) => CallEnd::Lost("the caller's node dropped the call"),
             Err(_) => CallEnd::Answered(self.timed_out(call, presence, generation)),
@@ -267,7 +268,7 @@ impl Node {
                 deadline: deadline.into_std(),
                 reply,
             };
-            self.deliver_call(&*owner, call);
+            self.deliver_call(&*owner, call, Instant::now());
             return Ok(());
         }
         if self.backend.status().disconnected_for.is_some() {

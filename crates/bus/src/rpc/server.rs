@@ -144,8 +144,9 @@ impl Node {
 
     fn handle_call(&self, sender: &NodeId, call: CallMessage) {
         // While the shared clock is unknown, the call may have waited for longer than its caller.
-        let left = call.deadline_ms.map(|at| self.lease.until(at));
-        let may_be_late = self.lease.is_over() || left == Some(None);
+        let now = Instant::now();
+        let left = call.deadline_ms.map(|at| self.lease.until(at, now));
+        let may_be_late = self.lease.is_over(now) || left == Some(None);
         let owner = self.owner().filter(|_| !may_be_late);
         let Some(owner) = owner else {
             let token = call.token;
@@ -178,16 +179,21 @@ impl Node {
             params: call.params,
             input: call.input,
             registration: call.registration,
-            deadline: Instant::now().into_std() + left,
+            deadline: now.into_std() + left,
             reply,
         };
-        self.deliver_call(&*owner, call);
+        self.deliver_call(&*owner, call, now);
     }
 
     /// Passes a call to its connection, or answers that the connection is not here, or that the deadline
     /// has passed: this process may have been suspended since the call began.
-    pub(crate) fn deliver_call(&self, owner: &dyn ConnectionOwner, call: InboundCall) {
-        if call.deadline <= Instant::now().into_std() {
+    pub(crate) fn deliver_call(
+        &self,
+        owner: &dyn ConnectionOwner,
+        call: InboundCall,
+        now: Instant,
+    ) {
+        if call.deadline <= now.into_std() {
             let detail = "the call reached the device's node after its deadline";
             let answer = Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No);
             call.reply.span.end(answer.outcome);
@@ -517,7 +523,7 @@ mod tests {
                     span: ServerSpan::begin(None, &fields),
                 },
             };
-            node.deliver_call(&owner, call);
+            node.deliver_call(&owner, call, Instant::now());
             assert_eq!(owner.0.load(Ordering::Relaxed), delivered);
             let answer = ended.try_recv().ok().and_then(|end| match end {
                 CallEnd::Answered(answer) => Some((answer.outcome, answer.delivered)),

@@ -149,7 +149,11 @@ impl Outbox {
         org: Option<OrgId>,
         max: usize,
     ) -> Result<(), BusError> {
-        let peer = self.peer(to);
+        let peers = self.peers.pin();
+        let peer = match peers.get(to) {
+            Some(peer) => peer,
+            None => &self.peer(to),
+        };
         if peer.push(&self.sender, message, org, max)? {
             self.flush_or_schedule(peer);
         }
@@ -157,25 +161,21 @@ impl Outbox {
     }
 
     fn peer(&self, to: &NodeId) -> Arc<PeerQueue> {
-        let peers = self.peers.pin();
-        if let Some(peer) = peers.get(to) {
-            return Arc::clone(peer);
-        }
         let peer = || Arc::new(PeerQueue::new(to.clone()));
-        Arc::clone(peers.get_or_insert_with(to.clone(), peer))
+        Arc::clone(self.peers.pin().get_or_insert_with(to.clone(), peer))
     }
 
     /// Flushes now when the route is idle, else in the next flush cycle.
-    fn flush_or_schedule(&self, peer: Arc<PeerQueue>) {
+    fn flush_or_schedule(&self, peer: &Arc<PeerQueue>) {
         let route = self.backend.route(&peer.to);
         if self.backend.is_idle(route) {
-            let has_more = self.flush(&peer);
+            let has_more = self.flush(peer);
             self.backend.flush(route);
             if !has_more {
                 return;
             }
         }
-        self.schedule(peer, route);
+        self.schedule(Arc::clone(peer), route);
     }
 
     fn schedule(&self, peer: Arc<PeerQueue>, route: usize) {
@@ -273,7 +273,7 @@ impl Outbox {
             spawn_task(&self.shutdown, async move {
                 tokio::time::sleep(RETRY_BACKOFF).await;
                 peer.end_backoff();
-                outbox.flush_or_schedule(peer);
+                outbox.flush_or_schedule(&peer);
             });
         }
     }

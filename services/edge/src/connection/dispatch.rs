@@ -57,7 +57,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Writes the handle's commands as one batch.
     pub(super) fn send_commands(&mut self) -> Option<Pause> {
         let registration = self.handle.registration();
-        let started = Instant::now();
+        let mut started = None;
         while self.io.unsent_bytes() < MAX_BATCH_BYTES {
             match self.handle.next_command()? {
                 Command::Enter => return Some(Pause::Enter),
@@ -67,7 +67,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Command::Ping => self.io.put(Kind::Ping, TaskId::MCP, 0, &[]),
                 Command::Cancel(id) => self.send_cancel(id),
                 Command::Call(call) => {
-                    if let Some(pause) = self.send_call(registration.as_deref(), call, started) {
+                    if let Some(pause) = self.send_call(registration.as_deref(), call, &mut started)
+                    {
                         return Some(pause);
                     }
                 }
@@ -97,14 +98,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         );
     }
 
-    /// Checks a call and writes it. `started` is the begin of this batch.
+    /// Checks a call and writes it. `started` is when the first one of this batch was.
     fn send_call(
         &mut self,
         registration: Option<&CompiledServices>,
         call: OutgoingCall,
-        started: Instant,
+        started: &mut Option<Instant>,
     ) -> Option<Pause> {
         let now = Instant::now();
+        let started = *started.get_or_insert(now);
         let sent = match prepare_call(registration, &call, now) {
             Ok(prepared) => match prepared.service.try_check(prepared.params) {
                 Ok(checked) => self.write_checked(&call, &prepared, checked, now),
