@@ -113,13 +113,17 @@ pub enum Event<'a> {
 /// `max_open_tasks` are open. (I15)
 #[derive(Debug)]
 pub struct Session {
-    open: Vec<OpenTask>,
+    open: Option<Box<OpenTasks>>,
     control_task: TaskId,
     control_next: u16,
     max_open_tasks: u8,
     seq_format: Option<SeqFormat>,
     authenticated: bool,
 }
+
+/// Absent most of the time.
+#[derive(Debug, Default)]
+struct OpenTasks(Vec<OpenTask>);
 
 /// A text or audio message whose END has not arrived.
 #[derive(Debug)]
@@ -130,13 +134,25 @@ struct OpenTask {
     kind: Kind,
 }
 
+impl OpenTasks {
+    fn find(&mut self, task: TaskId) -> Option<&mut OpenTask> {
+        self.0.iter_mut().find(|open| open.task == task)
+    }
+
+    /// Returns whether none is left.
+    fn remove(&mut self, task: TaskId) -> bool {
+        self.0.retain(|open| open.task != task);
+        self.0.is_empty()
+    }
+}
+
 impl Session {
     /// Creates the state of a new connection that may have `max_open_tasks` texts and audio
     /// messages open at a time.
     #[must_use]
     pub const fn new(max_open_tasks: u8) -> Self {
         Self {
-            open: Vec::new(),
+            open: None,
             control_task: TaskId::MCP,
             control_next: 0,
             max_open_tasks,
@@ -262,7 +278,8 @@ impl Session {
             seq: got,
             ..
         } = frame;
-        let Some(open) = self.open.iter_mut().find(|open| open.task == task) else {
+        let open = self.open.as_mut().and_then(|open| open.find(task));
+        let Some(open) = open else {
             return self.open(frame);
         };
         if open.next != got {
@@ -300,10 +317,10 @@ impl Session {
             });
         }
         let limit = self.max_open_tasks;
-        if self.open.len() >= usize::from(limit) {
+        if self.open.as_ref().map_or(0, |open| open.0.len()) >= usize::from(limit) {
             return Err(SessionError::TooManyTasks { task, limit });
         }
-        self.open.push(OpenTask {
+        self.open.get_or_insert_default().0.push(OpenTask {
             task,
             next: 1,
             kind,
@@ -318,13 +335,11 @@ impl Session {
             payload,
             ..
         } = frame;
-        let Some(index) = self.open.iter().position(|open| open.task == task) else {
+        let open = self.open.as_mut().and_then(|open| open.find(task));
+        let Some(open) = open else {
             return Err(SessionError::NothingToEnd { task });
         };
-        let (expected, kind) = match self.open.get(index) {
-            Some(open) => (open.next, open.kind),
-            None => (0, Kind::Text),
-        };
+        let (expected, kind) = (open.next, open.kind);
         if got != expected {
             return Err(SessionError::SeqGap {
                 task,
@@ -335,11 +350,8 @@ impl Session {
         if !payload.is_empty() {
             return Err(SessionError::EndWithPayload { task });
         }
-        self.open.swap_remove(index);
-        if self.open.is_empty() {
-            // An idle connection holds no memory.
-            self.open = Vec::new();
-        }
+        // An idle connection holds no memory.
+        self.open.take_if(|open| open.remove(task));
         let kind = match kind {
             Kind::Audio => Kind::Audio,
             _ => Kind::Text,

@@ -34,6 +34,7 @@ enum Services {
 }
 
 /// Rate limits of what a device sends on its own initiative.
+#[derive(Default)]
 pub(super) struct UnsolicitedLimits {
     events: TokenBucket,
     pub(super) turns: TokenBucket,
@@ -41,13 +42,7 @@ pub(super) struct UnsolicitedLimits {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     pub(super) fn unsolicited(&mut self) -> &mut UnsolicitedLimits {
-        let (config, now_ms) = (&self.edge.config, self.edge.now_ms());
-        self.unsolicited.get_or_insert_with(|| {
-            Box::new(UnsolicitedLimits {
-                events: TokenBucket::new(config.device_event_burst, now_ms),
-                turns: TokenBucket::new(config.device_turn_burst, now_ms),
-            })
-        })
+        self.unsolicited.get_or_insert_default()
     }
 
     /// Answers a message that is malformed or invalid. The connection stays open (S 6.1).

@@ -173,8 +173,8 @@ struct InFlightCall {
     reply: ReplyTo,
     /// Its frame is written, or will be before the connection's task waits.
     written: bool,
-    /// Limits the device's notifications; created with the first one.
-    notifications: Option<TokenBucket>,
+    /// Limits the device's notifications.
+    notifications: TokenBucket,
     /// Only of a service that declares a schema of its results.
     output: Option<ExpectedOutput>,
 }
@@ -248,7 +248,7 @@ impl CallTable {
             deadline,
             reply,
             written: true,
-            notifications: None,
+            notifications: TokenBucket::default(),
             output: None,
         });
         Some(OutgoingCall {
@@ -274,8 +274,7 @@ impl CallTable {
         let call = receivers
             .find(|call| call.id == id)
             .ok_or(DropReason::NoReceiver)?;
-        let full = || TokenBucket::new(rate.burst, rate.now_ms);
-        let bucket = call.notifications.get_or_insert_with(full);
+        let bucket = &mut call.notifications;
         match bucket.take(rate.burst, rate.every_ms, rate.now_ms) {
             Ok(()) => Ok(&call.reply),
             Err(_) => Err(DropReason::RateLimited),

@@ -126,7 +126,7 @@ impl<'a> Session<'a> {
             reported: VoiceState::Listening,
             speech_ended: None,
             stages: Stages::default(),
-            utterances: TokenBucket::new(UTTERANCE_BURST, edge.now_ms()),
+            utterances: TokenBucket::default(),
             is_refused: false,
             last_input: Instant::now(),
             last_audio: Instant::now(),
