@@ -17,12 +17,12 @@ use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 
 use crate::{
-    approvals::ApprovalEditions,
     auth::TokenKeys,
     backend::{Backend, Inbox, Release},
     background,
     config::{self, BusConfig},
     directory::{CatalogChannels, PendingDevices, PresenceCache, RegistrationCache},
+    editions::Editions,
     error::BusError,
     events::{DeviceEvent, EventId, MAX_BUFFER_BYTES, MAX_EVENT_BYTES, WriteBuffer},
     lease::OwnLease,
@@ -101,7 +101,8 @@ pub(crate) struct Node {
     /// Only of a node that owns connections.
     pub(crate) ticket_keys: TicketKeys,
     pub(crate) quotas: ArcSwap<KnownQuotas>,
-    pub(crate) approvals: ApprovalEditions,
+    pub(crate) approvals: Editions,
+    pub(crate) npcs: Editions,
     /// Organisations some of whose device events were refused.
     pub(crate) missed_events: Mutex<HashSet<OrgId>>,
     pub(crate) registrations: RegistrationCache,
@@ -222,7 +223,8 @@ impl Bus {
             token_keys,
             ticket_keys: TicketKeys::new(),
             quotas: ArcSwap::default(),
-            approvals: ApprovalEditions::default(),
+            approvals: Editions::default(),
+            npcs: Editions::default(),
             missed_events: Mutex::default(),
             registrations: RegistrationCache::default(),
             registration_bytes: config.registration_bytes,

@@ -3,7 +3,6 @@
 //! It works over Redis, or inside one process. Nothing in it needs to survive a restart of Redis:
 //! the store keeps what must last.
 
-mod approvals;
 mod auth;
 mod backend;
 mod background;
@@ -14,6 +13,7 @@ mod compatibility;
 mod config;
 mod conversations;
 mod directory;
+mod editions;
 mod error;
 mod events;
 mod lease;

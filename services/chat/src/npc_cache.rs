@@ -1,14 +1,21 @@
-//! The NPC that answers for a device: the one bound to it, else that of its organisation. A cache
-//! covers outages of the database. Devices with the same NPC share one copy.
+//! The NPC that answers for a device: the one bound to it, else that of its organisation. It is cached
+//! until a change is published, and covers outages of the database. Devices with the same NPC share
+//! one copy.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use quick_cache::{Weighter, sync::Cache};
+use switchboard_bus::Bus;
 use switchboard_protocol::id::{DeviceKey, NpcId};
 use switchboard_runtime::{budget::Budgets, response_budget::json_bytes};
 use switchboard_store::{Npc, Store};
 use tracing::warn;
 
+/// How long an NPC is used after it was read, where the publication of a change was lost.
+const TTL: Duration = Duration::from_secs(30);
 /// How long a turn waits for the database while the cache has an entry.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long it waits without one: longer than two statements wait for a connection.
@@ -23,13 +30,24 @@ const EXPECTED_NPCS: usize = 128;
 
 /// NPCs by device.
 pub(crate) struct NpcCache {
-    by_device: Cache<DeviceKey, Option<NpcId>>,
+    by_device: Cache<DeviceKey, Binding>,
     npcs: Cache<NpcId, Cached, Weight>,
+}
+
+/// The NPC of a device, when it was looked up.
+#[derive(Debug, Clone, Copy)]
+struct Binding {
+    npc: Option<NpcId>,
+    /// That of the organisation's NPCs before the lookup.
+    edition: u64,
+    read_at: Instant,
 }
 
 #[derive(Clone)]
 struct Cached {
     npc: Arc<Npc>,
+    /// That in which it was read.
+    edition: u64,
     /// Measured once, since the cache asks often.
     bytes: u64,
 }
@@ -69,16 +87,24 @@ impl NpcCache {
         }
     }
 
-    /// The device's NPC from the database; from the cache while the database is unavailable.
+    /// The device's NPC: from the cache unless it may have changed, or while the database is
+    /// unavailable.
     ///
     /// # Errors
     /// [`UnknownNpc`]: then the tool policy is unknown, too, and the turn must not call services.
     pub(crate) async fn find(
         &self,
-        store: &Store,
+        (bus, store): (&Bus, &Store),
         device: &DeviceKey,
     ) -> Result<Option<Arc<Npc>>, UnknownNpc> {
-        let cached = self.get(device);
+        let edition = bus.npcs_edition(device.org);
+        let (binding, cached) = self.get(device).unzip();
+        if let (Some(binding), Some(npc)) = (binding, &cached)
+            && binding.edition == edition
+            && binding.read_at.elapsed() < TTL
+        {
+            return Ok(npc.clone());
+        }
         let timeout = match cached {
             Some(_) => LOOKUP_TIMEOUT,
             None => UNCACHED_LOOKUP_TIMEOUT,
@@ -93,37 +119,47 @@ impl NpcCache {
             }
         };
         match tokio::time::timeout(timeout, lookup).await {
-            Ok(Ok(npc)) => return Ok(self.insert(device, npc)),
+            Ok(Ok(npc)) => return Ok(self.insert(device, npc, edition)),
             Ok(Err(error)) => warn!(error = error.report(), "NPC lookup failed; using the cache"),
             Err(_) => warn!("NPC lookup timed out; using the cache"),
         }
         cached.ok_or(UnknownNpc)
     }
 
-    /// `None` if the NPC of the device is unknown, `Some(None)` if it has none.
-    #[expect(clippy::option_option, reason = "a device without an NPC is known")]
-    fn get(&self, device: &DeviceKey) -> Option<Option<Arc<Npc>>> {
-        match self.by_device.get(device)? {
-            Some(npc) => self.npcs.get(&npc).map(|cached| Some(cached.npc)),
-            None => Some(None),
-        }
+    /// `None` if the NPC of the device is unknown; without an NPC if it has none.
+    fn get(&self, device: &DeviceKey) -> Option<(Binding, Option<Arc<Npc>>)> {
+        let binding = self.by_device.get(device)?;
+        let npc = match binding.npc {
+            Some(npc) => Some(self.npcs.get(&npc)?.npc),
+            None => None,
+        };
+        Some((binding, npc))
     }
 
-    /// Replaces the NPC of a device; returns the copy that devices share.
-    fn insert(&self, device: &DeviceKey, npc: Option<Npc>) -> Option<Arc<Npc>> {
-        self.by_device
-            .insert(device.clone(), npc.as_ref().map(|npc| npc.id));
+    /// Replaces the NPC of a device, as read in this edition; returns the copy that devices share.
+    fn insert(&self, device: &DeviceKey, npc: Option<Npc>, edition: u64) -> Option<Arc<Npc>> {
+        let binding = Binding {
+            npc: npc.as_ref().map(|npc| npc.id),
+            edition,
+            read_at: Instant::now(),
+        };
+        self.by_device.insert(device.clone(), binding);
         let npc = npc?;
         let version = |npc: &Npc| (npc.version, npc.effective_version);
-        if let Some(shared) = self.npcs.get(&npc.id)
-            && version(&shared.npc) == version(&npc)
-        {
-            return Some(shared.npc);
+        if let Some(shared) = self.npcs.get(&npc.id) {
+            if version(&shared.npc) == version(&npc) {
+                return Some(shared.npc);
+            }
+            // It was read before the change that the shared one has.
+            if shared.edition > edition {
+                return Some(Arc::new(npc));
+            }
         }
         let bytes = bytes(&npc) as u64;
         let npc = Arc::new(npc);
         let cached = Cached {
             npc: Arc::clone(&npc),
+            edition,
             bytes,
         };
         self.npcs.insert(npc.id, cached);

@@ -152,7 +152,7 @@ async fn process(
     shutdown: &Shutdown,
 ) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
-    let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
+    let (end, conversation) = match chat.npcs.find((&chat.bus, &chat.store), &turn.device).await {
         Ok(npc) => {
             let mut message = user_message(chat, &turn, npc);
             match prepare(chat, &turn, &mut message).await {

@@ -1,4 +1,5 @@
-//! Publishes changes of prompts, resources and approvals to the nodes whose MCP clients see them.
+//! Publishes changes of prompts, resources and approvals to the nodes that cache them, or whose MCP
+//! clients see them.
 //!
 //! Invariant: a change is stored before it is published. A failed publication fails no request.
 
@@ -9,7 +10,7 @@ use switchboard_store::Owner;
 use crate::Control;
 
 impl Control {
-    /// Templates or NPCs of this owner have changed.
+    /// Templates or NPCs of this owner have changed, or which NPC is the default one.
     pub(crate) async fn prompts_changed(&self, owner: Owner) {
         let org = owner_org(owner);
         publish(&self.bus, CatalogEvent::Prompts { org }).await;
@@ -35,7 +36,7 @@ pub(crate) async fn resources_changed(bus: &Bus, owner: Owner, uri: Option<Strin
 
 async fn publish(bus: &Bus, change: CatalogEvent) {
     if let Err(error) = bus.publish_catalog_event(change).await {
-        tracing::warn!(%error, "a catalog change cannot be published; MCP clients see it when they list again");
+        tracing::warn!(%error, "a catalog change cannot be published; nodes and MCP clients see it when they read again");
     }
 }
 

@@ -32,7 +32,8 @@ pub enum CatalogEvent {
         /// not registered yet.
         digest: Option<Digest>,
     },
-    /// The prompts of an organisation changed, or of all organisations.
+    /// The prompts of an organisation changed, or of all organisations: its NPCs and templates, and
+    /// which NPC answers for a device.
     Prompts {
         /// The organisation; `None` for all.
         org: Option<OrgId>,
@@ -180,13 +181,16 @@ impl Bus {
     /// reconnect.
     pub async fn publish_catalog_event(&self, event: CatalogEvent) -> Result<(), BusError> {
         let message = match event {
-            CatalogEvent::Prompts { org } => Message::PromptsChanged { org },
+            CatalogEvent::Prompts { org } => {
+                self.0.npcs.advance(org);
+                Message::PromptsChanged { org }
+            }
             CatalogEvent::Resources { org, uri } => Message::ResourcesChanged {
                 org,
                 uri: Bytes::copy_from_slice(uri.unwrap_or_default().as_bytes()),
             },
             CatalogEvent::Approvals { org } => {
-                self.0.approvals.advance(org);
+                self.0.approvals.advance(Some(org));
                 Message::ApprovalsChanged { org }
             }
             // The directory publishes changes of services itself.

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use switchboard_protocol::{
-    id::DeviceKey,
+    id::{DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
 use tokio::time::Instant;
@@ -113,9 +113,7 @@ impl Node {
                 self.token_keys.revoke(token, expires_at);
             }
             Message::KeysChanged => self.keys_changed.notify_one(),
-            Message::PromptsChanged { org } => {
-                self.publish_catalog(|| CatalogEvent::Prompts { org });
-            }
+            Message::PromptsChanged { org } => self.prompts_changed(org),
             Message::ResourcesChanged { org, uri } => {
                 self.publish_catalog(|| CatalogEvent::Resources {
                     org,
@@ -124,7 +122,7 @@ impl Node {
             }
             Message::Watched { org, began_ms } => self.org_watched(org, began_ms),
             Message::ApprovalsChanged { org } => {
-                self.approvals.advance(org);
+                self.approvals.advance(Some(org));
                 self.publish_catalog(|| CatalogEvent::Approvals { org });
             }
             Message::Chunk(chunk) => self.receive_chunk(sender, &chunk),
@@ -134,6 +132,11 @@ impl Node {
                 let _ = self.cancellations.send(cancellation);
             }
         }
+    }
+
+    fn prompts_changed(&self, org: Option<OrgId>) {
+        self.npcs.advance(org);
+        self.publish_catalog(|| CatalogEvent::Prompts { org });
     }
 
     fn publish_catalog(&self, event: impl FnOnce() -> CatalogEvent) {
@@ -279,7 +282,8 @@ impl Inbox for NodeInbox {
 
     fn reconnected(&self) {
         if let Some(node) = self.node() {
-            node.approvals.advance_all();
+            node.approvals.advance(None);
+            node.npcs.advance(None);
             node.lease.forget_clock();
             node.reconnected.notify_waiters();
             node.token_keys.mark_incomplete();
@@ -294,7 +298,8 @@ impl Inbox for NodeInbox {
 
     fn lagged(&self) {
         if let Some(node) = self.node() {
-            node.approvals.advance_all();
+            node.approvals.advance(None);
+            node.npcs.advance(None);
             node.token_keys.mark_incomplete();
             node.keys_changed.notify_one();
         }
@@ -324,7 +329,7 @@ mod tests {
 
     use parking_lot::Mutex;
     use prometheus::Registry;
-    use switchboard_protocol::id::{CallId, OrgId};
+    use switchboard_protocol::id::CallId;
     use switchboard_runtime::shutdown::Shutdown;
     use tokio::{sync::mpsc, task::yield_now};
     use uuid::Uuid;

@@ -1,16 +1,30 @@
 //! The cache of NPCs by device.
 
 use chrono::Utc;
+use switchboard_bus::{BusConfig, CatalogEvent, LocalHub};
 use switchboard_catalog::{Effective, NpcSettings, TemplateSettings};
-use switchboard_protocol::id::OrgId;
-use switchboard_runtime::budget::{Budgets, Kind, Owner};
-use switchboard_store::testing::TestDatabase;
+use switchboard_protocol::{
+    id::{ApiKeyId, OrgId},
+    token::Scope,
+};
+use switchboard_runtime::{
+    budget::{Budgets, Kind, Owner},
+    shutdown::Shutdown,
+};
+use switchboard_store::{NewApiKey, testing::TestDatabase};
 use uuid::Uuid;
 
 use super::*;
 
 fn new_cache() -> NpcCache {
     NpcCache::new(&Budgets::new(&prometheus::Registry::new()).unwrap())
+}
+
+fn new_bus() -> (Bus, Shutdown) {
+    let shutdown = Shutdown::new();
+    let config = BusConfig::local(&LocalHub::default(), "chat");
+    let bus = Bus::start(config, &prometheus::Registry::new(), &shutdown).unwrap();
+    (bus, shutdown)
 }
 
 fn npc(prompt: &str) -> Npc {
@@ -38,21 +52,28 @@ fn device(org: OrgId, number: usize) -> DeviceKey {
 fn devices_share_the_npc_until_it_changes() {
     let cache = new_cache();
     let mut default = npc("Be kind.");
-    let first = cache.insert(&device(default.org, 0), Some(default.clone()));
-    let second = cache.insert(&device(default.org, 1), Some(default.clone()));
+    let first = cache.insert(&device(default.org, 0), Some(default.clone()), 0);
+    let second = cache.insert(&device(default.org, 1), Some(default.clone()), 0);
     assert!(Arc::ptr_eq(
         first.as_ref().unwrap(),
         second.as_ref().unwrap()
     ));
     default.version += 1;
-    let changed = cache.insert(&device(default.org, 1), Some(default.clone()));
+    let changed = cache.insert(&device(default.org, 1), Some(default.clone()), 1);
     assert_eq!(*changed.unwrap(), default);
     // The first device has the NPC that its organisation has now.
-    let found = cache.get(&device(default.org, 0)).flatten();
-    assert_eq!(*found.unwrap(), default);
-    cache.insert(&device(default.org, 0), None);
-    assert_eq!(cache.get(&device(default.org, 0)), Some(None));
-    assert_eq!(cache.get(&device(default.org, 2)), None);
+    let found = |number| cache.get(&device(default.org, number)).map(|(_, npc)| npc);
+    assert_eq!(*found(0).flatten().unwrap(), default);
+    // A lookup that began before the change does not undo it.
+    let before = Npc {
+        version: 1,
+        ..default.clone()
+    };
+    let late = cache.insert(&device(default.org, 2), Some(before.clone()), 0);
+    assert_eq!(*late.unwrap(), before);
+    assert_eq!(*found(1).flatten().unwrap(), default);
+    cache.insert(&device(default.org, 0), None, 1);
+    assert_eq!((found(0), found(3)), (Some(None), None));
 }
 
 #[test]
@@ -66,6 +87,7 @@ fn cache_is_bounded_by_bytes_and_holds_the_largest_npc() {
         let id = NpcId::from_uuid(Uuid::now_v7());
         let cached = Cached {
             npc: Arc::clone(&npc),
+            edition: 0,
             bytes,
         };
         cache.npcs.insert(id, cached);
@@ -102,6 +124,41 @@ async fn lookup_without_a_connection_is_retried_once() {
         }
         drop(share);
     };
-    let (found, ()) = tokio::join!(cache.find(&store, &device), free_after_a_refusal);
+    let (bus, _shutdown) = new_bus();
+    let found = cache.find((&bus, &store), &device);
+    let (found, ()) = tokio::join!(found, free_after_a_refusal);
     assert!(matches!(found, Ok(None)));
+}
+
+#[tokio::test]
+async fn npc_is_looked_up_again_when_a_change_is_published() {
+    let database = TestDatabase::create().await.unwrap();
+    let (store, cache, (bus, _shutdown)) = (database.store(), new_cache(), new_bus());
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    let key = NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "key".to_owned(),
+        prefix: "sb_abcdefgh".to_owned(),
+        secret_hash: [7; 32],
+        scopes: [Scope::Admin].into_iter().collect(),
+    };
+    store.create_org(org, "an org", &key).await.unwrap();
+    let device = device(org, 0);
+    let find = async || match cache.find((&bus, &store), &device).await {
+        Ok(npc) => npc.map(|npc| npc.id),
+        Err(UnknownNpc) => panic!("the database is available"),
+    };
+    assert_eq!(find().await, None);
+    let id = NpcId::from_uuid(Uuid::now_v7());
+    let settings = NpcSettings {
+        devices: vec![device.device.clone()],
+        ..NpcSettings::default()
+    };
+    store.create_npc(org, id, &settings).await.unwrap();
+    assert_eq!(find().await, None);
+    for (changed, expected) in [(OrgId::from_uuid(Uuid::now_v7()), None), (org, Some(id))] {
+        let event = CatalogEvent::Prompts { org: Some(changed) };
+        bus.publish_catalog_event(event).await.unwrap();
+        assert_eq!(find().await, expected);
+    }
 }

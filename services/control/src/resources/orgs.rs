@@ -234,6 +234,9 @@ pub(crate) async fn update(
             if is_known(&settings) != is_known(&current.settings) {
                 control.publish_quotas().await;
             }
+            if settings.default_npc != current.settings.default_npc {
+                control.prompts_changed(org.id.into()).await;
+            }
             if requires_others {
                 control.approvals_changed(org.id).await;
             }

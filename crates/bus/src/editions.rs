@@ -1,4 +1,4 @@
-//! Editions of the approvals of organisations: what was read in an earlier edition may have changed.
+//! Editions of what nodes cache of organisations: what was read in an earlier edition may have changed.
 
 use std::{
     collections::HashMap,
@@ -10,22 +10,23 @@ use switchboard_protocol::id::OrgId;
 
 use crate::bus::Bus;
 
-/// The editions on one node. An organisation whose approvals did not change since the node started takes no memory.
+/// The editions on one node. An organisation that did not change since the node started takes no memory.
 #[derive(Default)]
-pub(crate) struct ApprovalEditions {
-    /// Messages may have been missed so often.
+pub(crate) struct Editions {
+    /// All organisations changed, or messages may have been missed, so often.
     all: AtomicU64,
     orgs: Mutex<HashMap<OrgId, u64>>,
 }
 
-impl ApprovalEditions {
-    pub(crate) fn advance(&self, org: OrgId) {
-        *self.orgs.lock().entry(org).or_default() += 1;
-    }
-
-    /// Messages may have been missed.
-    pub(crate) fn advance_all(&self) {
-        self.all.fetch_add(1, Ordering::Relaxed);
+impl Editions {
+    /// A change of one organisation, or of all.
+    pub(crate) fn advance(&self, org: Option<OrgId>) {
+        match org {
+            Some(org) => *self.orgs.lock().entry(org).or_default() += 1,
+            None => {
+                self.all.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Grows with each change.
@@ -42,6 +43,14 @@ impl Bus {
     pub fn approvals_edition(&self, org: OrgId) -> u64 {
         self.0.approvals.of(org)
     }
+
+    /// The edition of an organisation's NPCs, with the templates that they are based on and their
+    /// devices. It increases when a change is published as
+    /// [`CatalogEvent::Prompts`](crate::CatalogEvent::Prompts), and when one may have been missed.
+    #[must_use]
+    pub fn npcs_edition(&self, org: OrgId) -> u64 {
+        self.0.npcs.of(org)
+    }
 }
 
 #[cfg(test)]
@@ -52,15 +61,15 @@ mod tests {
 
     #[test]
     fn edition_grows_with_changes_of_the_organisation() {
-        let editions = ApprovalEditions::default();
+        let editions = Editions::default();
         let [one, other] = [1, 2].map(|id| OrgId::from_uuid(Uuid::from_u128(id)));
         let first = editions.of(one);
-        editions.advance(other);
+        editions.advance(Some(other));
         assert_eq!(editions.of(one), first);
-        editions.advance(one);
+        editions.advance(Some(one));
         assert!(editions.of(one) > first);
         let second = editions.of(one);
-        editions.advance_all();
+        editions.advance(None);
         assert!(editions.of(one) > second);
     }
 }
