@@ -59,13 +59,21 @@ pub struct ConversationsInFlight {
 }
 
 /// The result of a save.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use = "after a conflict the conversation must be derived again from the stored version"]
 pub enum SaveOutcome {
     /// The conversation is stored, in this version.
     Saved(u64),
-    /// Another version is stored, or none: nothing was saved.
-    Conflict,
+    /// This is stored instead, in another version, or nothing is: nothing was saved.
+    Conflict(Option<Conversation>),
+}
+
+impl SaveOutcome {
+    /// Whether it was saved.
+    #[must_use]
+    pub const fn is_saved(&self) -> bool {
+        matches!(self, Self::Saved(_))
+    }
 }
 
 /// How many conversations are stored at most, and how many bytes they have together.

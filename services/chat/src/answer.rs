@@ -12,7 +12,7 @@ pub(crate) mod style;
 pub(crate) mod tool_call;
 pub(crate) mod tools;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use switchboard_phrases::Phrase;
 use tokio::time::Instant;
@@ -95,7 +95,7 @@ async fn open_conversation(
     let stored = chat
         .conversations
         .upsert_exchange(&key, new_conversation, exchange);
-    let mut conversation = stored.await?;
+    let mut conversation = Arc::unwrap_or_clone(stored.await?);
     if message.supersedes_others() || message.played.is_some() {
         let has_others = |conversation: &Conversation| conversation.has_open_besides(&exchange.id);
         if has_others(&conversation) {
@@ -112,7 +112,7 @@ async fn open_conversation(
                 Some(stored)
             };
             let closed = chat.conversations.update(&key, close).await;
-            conversation = closed.unwrap_or(conversation);
+            conversation = closed.map_or(conversation, Arc::unwrap_or_clone);
         }
     }
     if let Some(played) = &message.played {
@@ -122,7 +122,7 @@ async fn open_conversation(
             Some(stored)
         };
         let shortened = chat.conversations.update(&key, shorten).await;
-        conversation = shortened.unwrap_or(conversation);
+        conversation = shortened.map_or(conversation, Arc::unwrap_or_clone);
     }
     conversation.remove(&exchange.id);
     // Their replica may have died before it stored their end.
@@ -136,7 +136,7 @@ pub(crate) async fn close(
     message: &UserMessage,
     sink: TurnSink<'_>,
     is_interrupted: bool,
-) -> Option<Conversation> {
+) -> Option<Arc<Conversation>> {
     chat.usage.count_turn(message.usage_of());
     let exchange = sink.into_exchange(is_interrupted);
     let new_conversation = || message.new_conversation();

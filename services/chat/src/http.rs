@@ -192,7 +192,7 @@ async fn answer(
     chat: &Chat,
     message: &UserMessage,
     sender: &SseSender,
-) -> (StreamEnd, Option<Conversation>) {
+) -> (StreamEnd, Option<Arc<Conversation>>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let exchange = message.start_exchange(Uuid::now_v7().to_string());
     let sink = TurnSink::for_caller(sender, exchange.clone());

@@ -186,6 +186,7 @@ fn start_background(chat: &Arc<Chat>, shutdown: &Shutdown) {
         swept.caller_rates.sweep();
         swept.org_rates.sweep();
         swept.journal.sweep();
+        swept.conversations.sweep();
     };
     shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
 }
@@ -210,7 +211,7 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
     deps.budgets.reserve("chat_http_answers", buffers);
     deps.budgets.reserve("directory_cache", Bus::CACHED_BYTES);
     Ok(Chat {
-        conversations: ConversationStore::new(deps.bus.clone(), idle_timeout),
+        conversations: ConversationStore::new(deps.bus.clone(), idle_timeout, &deps.budgets),
         usage: TurnUsage::new(registry)?,
         journal: CallJournal::new(&deps.budgets, metrics.left_out.clone()),
         metrics,

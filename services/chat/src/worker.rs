@@ -150,7 +150,7 @@ async fn process(
     turn: Turn,
     active: ActiveTurn,
     shutdown: &Shutdown,
-) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
+) -> (TurnEnd, Option<(ConversationKey, Arc<Conversation>)>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let (end, conversation) = match chat.npcs.find((&chat.bus, &chat.store), &turn.device).await {
         Ok(npc) => {
@@ -253,7 +253,7 @@ async fn answer(
     chat: &Chat,
     (turn, message): (&Turn, UserMessage),
     active: &ActiveTurn,
-) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
+) -> (TurnEnd, Option<(ConversationKey, Arc<Conversation>)>) {
     // The id is the same in every attempt.
     let exchange = message.start_exchange(turn.id.to_string());
     let sink = TurnSink::for_device(&chat.bus, turn, exchange.clone());

@@ -61,11 +61,10 @@ impl Conversations {
     }
 
     pub(super) fn save(&mut self, write: ConversationWrite<'_>) -> SaveResult {
-        let stored = self.stored.get(write.key);
-        let current = stored.filter(|stored| !stored.has_expired());
-        if current.map(|current| current.version) != write.replaces {
+        let current = self.find(write.key);
+        if current.as_ref().map(|current| current.version) != write.replaces {
             return SaveResult {
-                outcome: SaveOutcome::Conflict,
+                outcome: SaveOutcome::Conflict(current),
                 evicted: 0,
             };
         }
@@ -276,7 +275,7 @@ mod tests {
             bytes: Bytes::new(),
             due_after,
         });
-        assert_ne!(result.outcome, SaveOutcome::Conflict);
+        assert!(result.outcome.is_saved());
         result.evicted
     }
 

@@ -66,9 +66,13 @@ impl ConversationStore for RedisClient {
             for limit in [ORG_LIMIT, TOTAL_LIMIT] {
                 save.arg(limit.number).arg(limit.bytes);
             }
-            let (version, evicted): (String, u64) = self.query(&names[0], &save).await?;
-            let version = version.parse();
-            let outcome = version.map_or(SaveOutcome::Conflict, SaveOutcome::Saved);
+            let (version, evicted, current): (String, u64, Option<Vec<u8>>) =
+                self.query(&names[0], &save).await?;
+            let current = || current.and_then(|value| parse_value(write.key.clone(), value.into()));
+            let outcome = match version.parse() {
+                Ok(version) => SaveOutcome::Saved(version),
+                Err(_) => SaveOutcome::Conflict(current()),
+            };
             Ok(SaveResult { outcome, evicted })
         })
     }

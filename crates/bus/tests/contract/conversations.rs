@@ -44,7 +44,7 @@ pub async fn save(
 pub async fn create(bus: &Bus, key: &ConversationKey, text: &str, due_after: Duration) -> u64 {
     match save(bus, key, None, (text, due_after)).await {
         SaveOutcome::Saved(version) => version,
-        SaveOutcome::Conflict => panic!("{key:?} exists already"),
+        SaveOutcome::Conflict(_) => panic!("{key:?} exists already"),
     }
 }
 
@@ -92,19 +92,18 @@ async fn conversation_is_versioned_for_all_nodes() {
         let expected = (first, "你好 \r\n##END".to_owned());
         assert_eq!(read(&two, &key).await, Some(expected));
         assert_eq!(read(&two, &another).await, None);
-        assert_eq!(
-            save(&two, &key, None, ("b", LONG_DELAY)).await,
-            SaveOutcome::Conflict
-        );
+        let SaveOutcome::Conflict(Some(current)) = save(&two, &key, None, ("b", LONG_DELAY)).await
+        else {
+            panic!("another one is stored");
+        };
+        assert_eq!(Some(current), one.conversation(&key).await.unwrap());
         let SaveOutcome::Saved(second) = save(&two, &key, Some(first), ("", LONG_DELAY)).await
         else {
             panic!("no other node saved it");
         };
         assert!(second > first);
-        assert_eq!(
-            save(&one, &key, Some(first), ("c", LONG_DELAY)).await,
-            SaveOutcome::Conflict
-        );
+        let saved = save(&one, &key, Some(first), ("c", LONG_DELAY)).await;
+        assert!(!saved.is_saved());
         assert_eq!(read(&one, &key).await, Some((second, String::new())));
         assert!(!one.delete_conversation(&key, first).await.unwrap());
         assert!(one.delete_conversation(&key, second).await.unwrap());
@@ -112,7 +111,7 @@ async fn conversation_is_versioned_for_all_nodes() {
         assert_eq!(read(&two, &key).await, None);
         assert_eq!(
             save(&one, &key, Some(second), ("d", LONG_DELAY)).await,
-            SaveOutcome::Conflict
+            SaveOutcome::Conflict(None)
         );
         assert!(create(&one, &key, "e", LONG_DELAY).await > second);
     })
@@ -137,9 +136,8 @@ async fn concurrent_saves_have_one_winner() {
                         let replaces = stored.as_ref().map(|(version, _)| *version);
                         let count: usize = stored.map_or(0, |(_, text)| text.parse().unwrap());
                         let text = (count + 1).to_string();
-                        if save(&bus, &key, replaces, (&text, LONG_DELAY)).await
-                            != SaveOutcome::Conflict
-                        {
+                        let saved = save(&bus, &key, replaces, (&text, LONG_DELAY));
+                        if saved.await.is_saved() {
                             break;
                         }
                     }
@@ -317,10 +315,8 @@ async fn expired_lease_and_new_save_make_due_again() {
             panic!("no other node saved it");
         };
         assert!(!dead.delete_conversation(&awake, first).await.unwrap());
-        assert_eq!(
-            save(&dead, &awake, Some(first), ("late", LONG_DELAY)).await,
-            SaveOutcome::Conflict
-        );
+        let saved = save(&dead, &awake, Some(first), ("late", LONG_DELAY)).await;
+        assert!(!saved.is_saved());
         let again = due(&chat, SHORT_DELAY).await;
         assert_eq!(names(&again), ["awake"], "the other one is leased");
         assert_eq!(
@@ -329,7 +325,7 @@ async fn expired_lease_and_new_save_make_due_again() {
         );
         // It is saved with a long delay; the short lease has no effect then.
         let saved = save(&chat, &awake, Some(second), ("more", LONG_DELAY)).await;
-        assert_ne!(saved, SaveOutcome::Conflict);
+        assert!(saved.is_saved());
         let third = create(&chat, &conversation_key("marker"), "", SHORT_DELAY).await;
         assert_eq!(names(&due(&chat, SHORT_DELAY).await), ["marker"]);
         assert_eq!(
@@ -464,7 +460,7 @@ async fn empty_redis_restart_loses_conversations() {
     assert_eq!(read(&bus, &key).await, None);
     assert_eq!(
         save(&bus, &key, Some(version), ("late", LONG_DELAY)).await,
-        SaveOutcome::Conflict
+        SaveOutcome::Conflict(None)
     );
     assert!(create(&bus, &key, "after", LONG_DELAY).await > version);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use switchboard_protocol::id::{DeviceId, NpcId};
-use switchboard_runtime::clock::unix_now_ms;
+use switchboard_runtime::{clock::unix_now_ms, response_budget::json_bytes};
 use switchboard_tools::text::clean_to;
 use uuid::Uuid;
 
@@ -282,8 +282,7 @@ impl Exchange {
         self.calls.truncate(MAX_CALLS);
         for call in &mut self.calls {
             call.result = clean_to(&call.result, MAX_RESULT_BYTES);
-            let params = serde_json::to_string(&call.params).map_or(usize::MAX, |text| text.len());
-            if params > MAX_PARAMS_BYTES {
+            if json_bytes(&call.params) > MAX_PARAMS_BYTES {
                 call.params.clear();
             }
         }
@@ -297,7 +296,7 @@ impl Exchange {
     }
 
     fn bytes(&self) -> usize {
-        serde_json::to_string(self).map_or(usize::MAX, |text| text.len())
+        json_bytes(self)
     }
 }
 

@@ -1,11 +1,14 @@
-//! Conversations on the bus, where all replicas find them.
-//! Invariant: updates compare versions, so an exchange that another replica stored is never lost.
+//! Conversations on the bus, where all replicas find them. A replica keeps those of its latest turns,
+//! with their versions, so that the next update need not read them.
+//! Invariant: updates compare versions, so an exchange that another replica stored is never lost, and
+//! nothing is taken from a conversation that was deleted.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use quick_cache::{Weighter, sync::Cache};
 use switchboard_bus::{Bus, BusError, ConversationKey, SaveOutcome};
-use switchboard_runtime::clock::unix_now_ms;
+use switchboard_runtime::{budget::Budgets, clock::unix_now_ms};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -14,21 +17,60 @@ use crate::conversation::model::{Conversation, Exchange};
 /// Attempts to update a conversation that others update at the same time.
 const MAX_ATTEMPTS: usize = 5;
 
+/// Size of the latest conversations in memory.
+const CACHE_BYTES: usize = 16 * 1024 * 1024;
+/// Expected number of them.
+const CACHE_ENTRIES: usize = 4_096;
+/// How long a conversation without an update stays in memory.
+const CACHE_TTL: Duration = Duration::from_secs(60);
+
 /// Pauses between two reads of a conversation that is about to change.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(160);
 
 /// Access to the stored conversations.
-#[derive(Clone)]
 pub(crate) struct ConversationStore {
     bus: Bus,
     /// A conversation without a message for this long has ended.
     idle_timeout: Duration,
+    latest: Cache<ConversationKey, Latest, Weight>,
+}
+
+/// A conversation as this replica has stored it.
+#[derive(Clone)]
+struct Latest {
+    version: u64,
+    conversation: Arc<Conversation>,
+    /// Its JSON. In memory it takes about as much.
+    bytes: usize,
+    stored_at: Instant,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<ConversationKey, Latest> for Weight {
+    fn weight(&self, key: &ConversationKey, latest: &Latest) -> u64 {
+        let exchanges = latest.conversation.exchanges.len() * size_of::<Exchange>();
+        let names = size_of::<Conversation>() + 2 * key.name.len();
+        (latest.bytes + exchanges + names) as u64
+    }
 }
 
 impl ConversationStore {
-    pub(crate) const fn new(bus: Bus, idle_timeout: Duration) -> Self {
-        Self { bus, idle_timeout }
+    pub(crate) fn new(bus: Bus, idle_timeout: Duration, budgets: &Budgets) -> Self {
+        budgets.reserve("latest_conversations", CACHE_BYTES);
+        Self {
+            bus,
+            idle_timeout,
+            latest: Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES as u64, Weight),
+        }
+    }
+
+    /// Forgets conversations in memory that had no update for a while: they may have ended.
+    pub(crate) fn sweep(&self) {
+        self.latest
+            .retain(|_, latest| latest.stored_at.elapsed() < CACHE_TTL);
     }
 
     /// The stored conversation; `None` while the bus is unavailable, too.
@@ -64,7 +106,7 @@ impl ConversationStore {
         key: &ConversationKey,
         new_conversation: impl Fn() -> Conversation,
         exchange: &Exchange,
-    ) -> Option<Conversation> {
+    ) -> Option<Arc<Conversation>> {
         self.update(key, |conversation| {
             let mut conversation = conversation.unwrap_or_else(&new_conversation);
             conversation.upsert(exchange.clone());
@@ -79,11 +121,24 @@ impl ConversationStore {
         &self,
         key: &ConversationKey,
         change: impl Fn(Option<Conversation>) -> Option<Conversation>,
-    ) -> Option<Conversation> {
+    ) -> Option<Arc<Conversation>> {
+        let mut stored = match self.latest.remove(key) {
+            Some((_, latest)) => Stored::from(latest),
+            None => match self.bus.conversation(key).await {
+                Ok(stored) => stored.into(),
+                Err(error) => {
+                    warn!(%error, "cannot load a conversation");
+                    return None;
+                }
+            },
+        };
         for _ in 0..MAX_ATTEMPTS {
-            match self.try_update(key, &change).await {
+            match self.try_update(key, stored, &change).await {
                 Ok(Attempt::Done(conversation)) => return conversation,
-                Ok(Attempt::Conflict) => debug!("a conversation was updated concurrently"),
+                Ok(Attempt::Conflict(current)) => {
+                    debug!("a conversation was updated concurrently");
+                    stored = current;
+                }
                 Err(error) => {
                     warn!(%error, "cannot store a conversation");
                     return None;
@@ -97,11 +152,15 @@ impl ConversationStore {
     async fn try_update(
         &self,
         key: &ConversationKey,
+        stored: Stored,
         change: impl Fn(Option<Conversation>) -> Option<Conversation>,
     ) -> Result<Attempt, BusError> {
-        let stored = self.bus.conversation(key).await?;
-        let version = stored.as_ref().map(|stored| stored.version);
-        let Some(changed) = change(stored.as_ref().and_then(parse)) else {
+        let Stored {
+            version,
+            conversation,
+        } = stored;
+        let conversation = conversation.map(Arc::unwrap_or_clone);
+        let Some(changed) = change(conversation) else {
             let Some(version) = version else {
                 return Ok(Attempt::Done(None));
             };
@@ -109,22 +168,56 @@ impl ConversationStore {
             return Ok(if is_deleted {
                 Attempt::Done(None)
             } else {
-                Attempt::Conflict
+                Attempt::Conflict(self.bus.conversation(key).await?.into())
             });
         };
-        let bytes = Bytes::from(serde_json::to_vec(&changed).unwrap_or_default());
-        let due_in = changed.due_in(unix_now_ms(), self.idle_timeout);
-        let stored = self.bus.save_conversation(key, version, bytes, due_in);
-        Ok(match stored.await? {
-            SaveOutcome::Saved(_) => Attempt::Done(Some(changed)),
-            SaveOutcome::Conflict => Attempt::Conflict,
+        let json = Bytes::from(serde_json::to_vec(&changed).unwrap_or_default());
+        let (bytes, conversation) = (json.len(), Arc::new(changed));
+        let due_in = conversation.due_in(unix_now_ms(), self.idle_timeout);
+        let saved = self.bus.save_conversation(key, version, json, due_in);
+        Ok(match saved.await? {
+            SaveOutcome::Saved(version) => {
+                let latest = Latest {
+                    version,
+                    conversation: Arc::clone(&conversation),
+                    bytes,
+                    stored_at: Instant::now(),
+                };
+                self.latest.insert(key.clone(), latest);
+                Attempt::Done(Some(conversation))
+            }
+            SaveOutcome::Conflict(current) => Attempt::Conflict(current.into()),
         })
     }
 }
 
+/// A stored conversation, if there is one that can be parsed, and its version.
+struct Stored {
+    version: Option<u64>,
+    conversation: Option<Arc<Conversation>>,
+}
+
+impl From<Latest> for Stored {
+    fn from(latest: Latest) -> Self {
+        Self {
+            version: Some(latest.version),
+            conversation: Some(latest.conversation),
+        }
+    }
+}
+
+impl From<Option<switchboard_bus::Conversation>> for Stored {
+    fn from(stored: Option<switchboard_bus::Conversation>) -> Self {
+        Self {
+            version: stored.as_ref().map(|stored| stored.version),
+            conversation: stored.as_ref().and_then(parse).map(Arc::new),
+        }
+    }
+}
+
 enum Attempt {
-    Done(Option<Conversation>),
-    Conflict,
+    Done(Option<Arc<Conversation>>),
+    Conflict(Stored),
 }
 
 /// Parses a stored conversation; `None` when another release stored it in another form.
@@ -135,4 +228,65 @@ pub(crate) fn parse(stored: &switchboard_bus::Conversation) -> Option<Conversati
             |error| warn!(%error, "cannot parse a stored conversation; starting a new one"),
         )
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use switchboard_bus::{BusConfig, LocalHub};
+    use switchboard_protocol::id::OrgId;
+    use switchboard_runtime::shutdown::Shutdown;
+    use uuid::Uuid;
+
+    use super::*;
+
+    /// Stores of this many replicas.
+    fn replicas<const N: usize>(shutdown: &Shutdown) -> [ConversationStore; N] {
+        let hub = LocalHub::default();
+        std::array::from_fn(|number| {
+            let config = BusConfig::local(&hub, format!("chat-{number}"));
+            let registry = prometheus::Registry::new();
+            let bus = Bus::start(config, &registry, shutdown).unwrap();
+            let budgets = Budgets::new(&registry).unwrap();
+            ConversationStore::new(bus, Duration::from_secs(600), &budgets)
+        })
+    }
+
+    fn key() -> ConversationKey {
+        ConversationKey {
+            org: OrgId::from_uuid(Uuid::from_u128(7)),
+            name: "nobody/device:toy-1".to_owned(),
+        }
+    }
+
+    /// Stores an exchange. Returns the messages of the conversation.
+    async fn add_message(store: &ConversationStore, message: &str) -> Vec<String> {
+        let exchange = Exchange::start(message.to_owned(), message);
+        let (key, new_conversation) = (key(), || Conversation::new(None, None));
+        let stored = store.upsert_exchange(&key, new_conversation, &exchange);
+        let stored = stored.await.unwrap();
+        let exchanges = stored.exchanges.iter();
+        exchanges.map(|exchange| exchange.message.clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn replicas_continue_what_others_have_stored() {
+        let shutdown = Shutdown::new();
+        let [one, two] = replicas(&shutdown);
+        assert_eq!(add_message(&one, "a").await, ["a"]);
+        assert_eq!(add_message(&two, "b").await, ["a", "b"]);
+        assert_eq!(add_message(&one, "c").await, ["a", "b", "c"]);
+        assert_eq!(add_message(&one, "d").await, ["a", "b", "c", "d"]);
+    }
+
+    #[tokio::test]
+    async fn deleted_conversation_is_not_continued() {
+        let shutdown = Shutdown::new();
+        let [one, two] = replicas(&shutdown);
+        assert_eq!(add_message(&one, "a").await, ["a"]);
+        assert_eq!(two.update(&key(), |_| None).await, None);
+        assert_eq!(add_message(&one, "b").await, ["b"]);
+        assert_eq!(one.update(&key(), |_| None).await, None);
+        assert!(one.latest.is_empty());
+        assert_eq!(add_message(&two, "c").await, ["c"]);
+    }
 }

@@ -285,7 +285,7 @@ async fn start(
     chat: &Chat,
     key: &ConversationKey,
     (id, end): (Uuid, u64),
-) -> Option<(Conversation, Option<Extraction>)> {
+) -> Option<(Arc<Conversation>, Option<Extraction>)> {
     let is_ours = AtomicBool::new(false);
     let claim = |stored: Option<Conversation>| {
         let mut stored = stored?;

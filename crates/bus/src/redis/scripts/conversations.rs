@@ -37,8 +37,9 @@ end
 /// keys: conversation, conversations, those of its organisation, sizes · args: name, the version to
 /// replace or '', bytes, time until it is due and until it expires, the prefixes of the keys of
 /// conversations and of organisations' sets, the TTL of a due conversation, the maximum number and
-/// bytes per organisation, and in total → its version or '', and how many others were evicted before
-/// their time. Versions are microseconds of Redis's clock, and grow even if the clock steps back.
+/// bytes per organisation, and in total → its version or '', how many others were evicted before
+/// their time, and what is stored if it was not saved. Versions are microseconds of Redis's clock, and
+/// grow even if the clock steps back.
 ///
 /// Evicted is one of the organisation that exceeds its limit. Beyond the total number it is one of all,
 /// and beyond the total bytes one of the organisation that has most. It is one that has expired, else
@@ -49,7 +50,7 @@ pub(super) const SAVE_CONVERSATION: &str = concat!(
     keys!(4),
     r"
 local current = string.match(redis.call('GETRANGE', KEYS[1], 0, 31), '^%d+') or ''
-if current ~= ARGV[2] then return {'', 0} end
+if current ~= ARGV[2] then return {'', 0, redis.call('GET', KEYS[1])} end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local version = t[1] * 1000000 + t[2]
@@ -98,10 +99,20 @@ local function select_eviction()
     if not count_again(most) then return select_from(org_set(most)) end
   end
 end
-if redis.call('ZSCORE', KEYS[2], ARGV[1]) then
-  redis.call('ZREM', KEYS[2], ARGV[1])
+local function store(more)
+  redis.call('SET', KEYS[1], value, 'PX', ARGV[5])
+  redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])
+  redis.call('ZADD', KEYS[3], now + ARGV[4], ARGV[1])
+  add(org, more)
+end
+if redis.call('ZREM', KEYS[2], ARGV[1]) == 1 then
+  local more = added - size(ARGV[1])
+  if bytes_of(org) + more <= tonumber(ARGV[10]) and bytes_of('~') + more <= tonumber(ARGV[12]) then
+    store(more)
+    return {text, 0, false}
+  end
   redis.call('ZREM', KEYS[3], ARGV[1])
-  add(org, -size(ARGV[1]))
+  add(org, more - added)
 end
 local evicted = 0
 for _ = 1, 32 do
@@ -113,11 +124,8 @@ for _ = 1, 32 do
   redis.call('ZREM', org_set(owner), name)
   add(owner, -bytes)
 end
-redis.call('SET', KEYS[1], value, 'PX', ARGV[5])
-redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])
-redis.call('ZADD', KEYS[3], now + ARGV[4], ARGV[1])
-add(org, added)
-return {text, evicted}
+store(added)
+return {text, evicted, false}
 "
 );
 
