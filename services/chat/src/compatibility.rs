@@ -92,6 +92,7 @@ fn names_of_conversations_are_unchanged() {
         let message = UserMessage {
             org,
             sender,
+            registration: None,
             text: String::new(),
             played: None,
             picture: None,

@@ -132,6 +132,7 @@ pub(crate) async fn chat(
             subject: request.subject,
             caller,
         },
+        registration: None,
         text: request.text,
         played: None,
         picture,

@@ -8,6 +8,7 @@ use switchboard_identity::Caller;
 use switchboard_phrases::{Language, Preference};
 use switchboard_protocol::{
     id::{ConversationId, DeviceId, DeviceKey, OrgId},
+    schema::Digest,
     token::Restrictions,
 };
 use switchboard_store::Npc;
@@ -23,6 +24,8 @@ use crate::{
 pub(crate) struct UserMessage {
     pub(crate) org: OrgId,
     pub(crate) sender: Participant,
+    /// See [`switchboard_bus::NewMessage::registration`].
+    pub(crate) registration: Option<Digest>,
     pub(crate) text: String,
     /// See [`switchboard_bus::NewMessage::played`].
     pub(crate) played: Option<Played>,

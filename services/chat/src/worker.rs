@@ -240,6 +240,7 @@ fn user_message(chat: &Chat, turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage 
     UserMessage {
         org: turn.device.org,
         sender: Participant::Device(turn.device.clone()),
+        registration: turn.registration,
         text: turn.text.clone(),
         played: turn.played.clone(),
         picture: None,
@@ -266,7 +267,8 @@ async fn answer(
             conversation.map(|conversation| (message.key(), conversation)),
         );
     }
-    if message.supersedes_others()
+    if !turn.is_alone
+        && message.supersedes_others()
         && let Err(error) = chat.bus.supersede_turns(turn).await
     {
         warn!(%error, "cannot stop the answer to an earlier turn");

@@ -25,6 +25,7 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
                 mut message,
             } => {
                 message.locale = handle.locale();
+                message.registration = handle.registration().map(|services| services.digest);
                 let (device, epoch) = (&handle.key, handle.epoch);
                 if let Err(error) = edge.bus.enqueue_turn(device, epoch, task.0, message).await {
                     warn!(device.id = %device.device, org.id = %device.org, %error,

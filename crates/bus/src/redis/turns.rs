@@ -51,6 +51,7 @@ impl TurnQueue for RedisClient {
                 target,
                 node,
                 message,
+                is_alone,
                 trace,
             } = turn;
             let names = [self.keys.turns()];
@@ -88,6 +89,12 @@ impl TurnQueue for RedisClient {
             }
             if let Some(locale) = message.locale {
                 add.arg("locale").arg(locale);
+            }
+            if let Some(registration) = message.registration {
+                add.arg("registration").arg(registration.to_string());
+            }
+            if is_alone {
+                add.arg("alone").arg(1);
             }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
@@ -319,7 +326,10 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
                 ms: entry.get("recording_ms").unwrap_or_default(),
             }),
             locale: field("locale"),
+            registration: field("registration").and_then(|digest| digest.parse().ok()),
         },
+        // An edge of an earlier release does not know it.
+        is_alone: field("alone").is_some(),
         // An unreadable context costs the trace, not the turn.
         trace: entry
             .get::<Vec<u8>>("trace")

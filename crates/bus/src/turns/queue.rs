@@ -68,7 +68,8 @@ pub(crate) const MAX_ORG_PICTURES: usize = MAX_PICTURES / 4;
 /// - A chunk that no turn expects is dropped, and its worker receives a [`TurnCancellation`]: at
 ///   most once in 3 s for each turn, and 64 in 3 s for each node.
 /// - A newer turn of a device supersedes the older ones, on every task and on earlier connections
-///   ([`supersede_turns`](Self::supersede_turns)). A superseded turn is not given to a worker.
+///   ([`supersede_turns`](Self::supersede_turns)). A superseded turn is not given to a worker. The
+///   edge knows when there is none to supersede ([`Turn::is_alone`]).
 ///
 /// More than 10,000 turns, and more than 2,500 of one organisation, are refused, after those that
 /// no worker claimed within a minute were deleted; and more than 128 with a picture, 32 of one
@@ -94,12 +95,13 @@ impl Bus {
             epoch,
             task,
         };
-        node.turns.expect(&target);
+        let is_alone = node.turns.expect(&target);
         let span = trace::turn_span(device.org, device.device.as_str(), &node.id);
         let turn = NewTurn {
             target: target.clone(),
             node: node.id.clone(),
             message: message.into(),
+            is_alone,
             trace: TraceContext::from_span(&span),
         };
         let unrecorded = turn.message.recording.is_some().then(|| {

@@ -38,6 +38,8 @@ struct DeviceTurns {
     epoch: Epoch,
     /// The newest connection that has ended.
     ended_epoch: Option<Epoch>,
+    /// The connection whose last reply was complete.
+    answered_epoch: Option<Epoch>,
     /// Turns that are being enqueued, by connection and task: their positions are not known yet.
     expected: Vec<(Epoch, [u8; 8])>,
     in_progress: VecDeque<TrackedTurn>,
@@ -86,19 +88,25 @@ pub(super) enum ChunkCheck {
 }
 
 impl TurnTracker {
-    /// A turn is about to be enqueued.
-    pub(super) fn expect(&self, target: &ReplyTarget) {
+    /// A turn is about to be enqueued. Returns whether all earlier turns of the connection have ended,
+    /// the last one with a complete reply: then no worker answers one.
+    pub(super) fn expect(&self, target: &ReplyTarget) -> bool {
         let mut devices = self.0.lock();
         let turns = devices.entry(target.device.clone());
         let turns = turns.or_insert_with(|| DeviceTurns::new(target.epoch));
         turns.epoch = turns.epoch.max(target.epoch);
+        let is_alone = turns.answered_epoch == Some(target.epoch)
+            && turns.expected.is_empty()
+            && turns.in_progress.is_empty();
         turns.expected.push((target.epoch, target.task));
+        is_alone
     }
 
     /// A turn was not enqueued, as far as is known.
     pub(super) fn abandon(&self, target: &ReplyTarget) {
         let mut devices = self.0.lock();
         if let Some(turns) = devices.get_mut(&target.device) {
+            turns.answered_epoch = None;
             turns.remove_expected(target.epoch, target.task);
         }
     }
@@ -157,6 +165,7 @@ impl DeviceTurns {
         Self {
             epoch,
             ended_epoch: None,
+            answered_epoch: None,
             expected: Vec::new(),
             in_progress: VecDeque::new(),
             ended: VecDeque::new(),
@@ -207,6 +216,9 @@ impl DeviceTurns {
     fn cancel(&mut self, epoch: Epoch, task: Option<[u8; 8]>) -> CancelledTurns {
         let turns =
             self.end_where(|turn| turn.epoch == epoch && task.is_none_or(|task| turn.task == task));
+        if !turns.is_empty() {
+            self.answered_epoch = None;
+        }
         let before = self.last.next();
         CancelledTurns { turns, before }
     }
@@ -237,6 +249,7 @@ impl DeviceTurns {
         let check = turn.check(message);
         let is_end = check == ChunkCheck::Next && message.chunk == Chunk::End;
         if is_end || check == ChunkCheck::Gap {
+            self.answered_epoch = is_end.then_some(message.epoch);
             self.end_where(|turn| turn.position == message.position);
         }
         check
@@ -353,6 +366,36 @@ mod tests {
         assert_eq!(tracker.check(&text(5, 1, 1)), ChunkCheck::Next);
         assert_eq!(tracker.check(&chunk(5, 1, 2, Chunk::End)), ChunkCheck::Next);
         assert_eq!(tracker.check(&text(5, 1, 3)), ChunkCheck::Orphan);
+    }
+
+    #[test]
+    fn turn_is_alone_after_a_complete_reply() {
+        let tracker = TurnTracker::default();
+        let answer = |ms, number| {
+            tracker.begin(&target(), position(ms));
+            tracker.check(&chunk(ms, 1, number, Chunk::End))
+        };
+        // An earlier connection may have turns.
+        assert!(!tracker.expect(&target()));
+        assert_eq!(answer(1, 0), ChunkCheck::Next);
+        assert!(tracker.expect(&target()));
+        assert!(!tracker.expect(&target()));
+        assert_eq!(answer(2, 0), ChunkCheck::Next);
+        assert!(!tracker.expect(&target()));
+        assert_eq!([3, 4].map(|ms| answer(ms, 0)), [ChunkCheck::Next; 2]);
+        assert!(tracker.expect(&target()));
+        // The worker of an incomplete reply may continue.
+        assert_eq!(answer(5, 1), ChunkCheck::Gap);
+        assert!(!tracker.expect(&target()));
+        tracker.cancel(&target().device, Epoch(1), Some(TASK));
+        tracker.abandon(&target());
+        assert!(!tracker.expect(&target()));
+        assert_eq!(answer(6, 0), ChunkCheck::Next);
+        let later = ReplyTarget {
+            epoch: Epoch(2),
+            ..target()
+        };
+        assert!(!tracker.expect(&later));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use switchboard_protocol::{id::DeviceKey, message::Picture};
+use switchboard_protocol::{id::DeviceKey, message::Picture, schema::Digest};
 use switchboard_runtime::trace::TraceContext;
 
 use super::{
@@ -47,6 +47,10 @@ pub struct Turn {
     pub recording: Option<Recording>,
     /// See [`NewMessage::locale`].
     pub locale: Option<String>,
+    /// See [`NewMessage::registration`].
+    pub registration: Option<Digest>,
+    /// Whether it supersedes no other turn: all earlier ones of its connection were answered.
+    pub is_alone: bool,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -96,6 +100,8 @@ pub struct NewMessage {
     pub recording: Option<Recording>,
     /// The language of the device's users, as a BCP 47 tag, if the device names one.
     pub locale: Option<String>,
+    /// The services that the device has registered; `None` if the edge does not know it.
+    pub registration: Option<Digest>,
 }
 
 /// The audio of a spoken message.
@@ -159,6 +165,7 @@ pub(crate) struct NewTurn {
     pub(crate) target: ReplyTarget,
     pub(crate) node: NodeId,
     pub(crate) message: NewMessage,
+    pub(crate) is_alone: bool,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -239,7 +246,9 @@ impl From<ClaimedTurn> for Turn {
                     audio_ms,
                     recording,
                     locale,
+                    registration,
                 },
+            is_alone,
             trace,
         } = claimed.turn;
         let ReplyTarget {
@@ -267,6 +276,8 @@ impl From<ClaimedTurn> for Turn {
             audio_ms,
             recording,
             locale,
+            registration,
+            is_alone,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

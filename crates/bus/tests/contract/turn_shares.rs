@@ -7,6 +7,7 @@ use switchboard_bus::{Bus, BusError, Epoch, MAX_RECORDING_BYTES, NewMessage, Rec
 use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     message::{MAX_PICTURE_BYTES, Picture},
+    schema::Digest,
 };
 use switchboard_test_support::eventually::eventually;
 use uuid::Uuid;
@@ -172,6 +173,29 @@ async fn locale_reaches_the_worker_with_its_turn() {
             enqueued.await.unwrap();
             let turn = claim(&chat).await;
             assert_eq!(turn.locale.as_deref(), locale);
+            chat.complete_turn(&turn.id).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn worker_learns_what_the_edge_knows_of_the_device() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (device, _) = two_orgs(&edge).await;
+        // An earlier connection may have turns, until the first one of this one was answered.
+        for (registration, is_alone) in [(None, false), (Some(Digest::compute(b"{}")), true)] {
+            let message = NewMessage {
+                registration,
+                ..NewMessage::from("42".to_owned())
+            };
+            let enqueued = edge.bus.enqueue_turn(&device.0, device.1, TASK, message);
+            enqueued.await.unwrap();
+            let turn = claim(&chat).await;
+            assert_eq!((turn.registration, turn.is_alone), (registration, is_alone));
+            chat.finish_reply(&turn);
+            edge.expect_replies("|").await;
             chat.complete_turn(&turn.id).await.unwrap();
         }
     })

@@ -127,7 +127,8 @@ impl ServiceCache {
         let naming = message.naming();
         let mut devices = Vec::new();
         for device in message.devices().into_iter().take(MAX_DEVICES) {
-            let services = self.find(bus, &device, (naming, message.npc.as_deref()));
+            let registered = (&device, message.registration);
+            let services = self.find(bus, registered, (naming, message.npc.as_deref()));
             if let Some(services) = services.await? {
                 devices.push((device, services));
             }
@@ -147,22 +148,23 @@ impl ServiceCache {
     async fn find(
         &self,
         bus: &Bus,
-        device: &DeviceKey,
+        (device, registration): (&DeviceKey, Option<Digest>),
         (naming, npc): (Naming, Option<&Npc>),
     ) -> Result<Option<Arc<DeviceServices>>, BusError> {
+        let allow_all = ToolPolicy::default();
+        let policy = npc.map_or(&allow_all, |npc| &npc.effective.settings.tools);
+        let policy_json = serde_json::to_string(policy).unwrap_or_default();
+        let key = |digest| (digest, naming, policy_json.clone());
+        if let Some(cached) = registration.and_then(|digest| self.entries.get(&key(digest))) {
+            return Ok(Some(cached));
+        }
         let Some(presence) = bus.find(device).await? else {
             return Ok(None);
         };
         let Some(digest) = presence.digest else {
             return Ok(None);
         };
-        let allow_all = ToolPolicy::default();
-        let policy = npc.map_or(&allow_all, |npc| &npc.effective.settings.tools);
-        let key = (
-            digest,
-            naming,
-            serde_json::to_string(policy).unwrap_or_default(),
-        );
+        let key = key(digest);
         if let Some(cached) = self.entries.get(&key) {
             return Ok(Some(cached));
         }

@@ -90,6 +90,10 @@ pub(crate) struct ReplyChunk {
 }
 
 /// What [`crate::turn_forwarder`] does next.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is taken apart where it is returned"
+)]
 pub(crate) enum BusAction {
     /// Queue this turn on the bus.
     Enqueue {
@@ -178,6 +182,10 @@ struct Turn {
     preference: Preference,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a connection has few turns, and none while it is idle"
+)]
 enum TurnState {
     Queued(NewMessage),
     Forwarded,
