@@ -152,7 +152,7 @@ async fn process(
     shutdown: &Shutdown,
 ) -> (TurnEnd, Option<(ConversationKey, Arc<Conversation>)>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
-    let (end, conversation) = match chat.npcs.find((&chat.bus, &chat.store), &turn.device).await {
+    let ended = match chat.npcs.find((&chat.bus, &chat.store), &turn.device).await {
         Ok(npc) => {
             let mut message = user_message(chat, &turn, npc);
             match prepare(chat, &turn, &mut message).await {
@@ -160,33 +160,57 @@ async fn process(
                     style::send(chat, &turn, &message).await;
                     answer(chat, (&turn, message), &active).await
                 }
-                Err((end, phrase)) => {
-                    chat.bus.send_text(&turn, &phrase.text(message.language));
-                    chat.bus.finish_reply(&turn);
-                    (end, None)
-                }
+                Err((end, phrase)) => refuse(chat, &turn, (end, phrase, message.language)),
             }
         }
         Err(UnknownNpc) => {
             let language = language_of(chat, &turn, None);
-            let phrase = Phrase::UnknownNpc.text(language);
-            chat.bus.send_text(&turn, &phrase);
-            chat.bus.finish_reply(&turn);
-            (TurnEnd::Failed, None)
+            refuse(chat, &turn, (TurnEnd::Failed, Phrase::UnknownNpc, language))
         }
     };
     drop(in_flight);
+    let Ended {
+        end,
+        conversation,
+        is_acknowledged,
+    } = ended;
     chat.metrics.record_end(end);
     debug!(turn = %turn.id, ?end, "turn ended");
     if end != TurnEnd::LeaseLost {
         // Also of a turn that was refused: its speech was recognised.
         chat.usage.count_speech(turn.device.org, turn.audio_ms);
+    }
+    if end != TurnEnd::LeaseLost && !is_acknowledged {
         let acknowledged = acknowledge(|| chat.bus.complete_turn(&turn.id), shutdown).await;
         if let Err(error) = acknowledged {
             warn!(%error, "cannot acknowledge an answered turn");
         }
     }
     (end, conversation)
+}
+
+/// How a turn ended.
+struct Ended {
+    end: TurnEnd,
+    /// The conversation and its key, if they were stored.
+    conversation: Option<(ConversationKey, Arc<Conversation>)>,
+    /// Whether the turn was deleted from the queue.
+    is_acknowledged: bool,
+}
+
+/// Ends a turn that is not answered with a sentence.
+fn refuse(
+    chat: &Chat,
+    turn: &Turn,
+    (end, phrase, language): (TurnEnd, Phrase<'_>, Language),
+) -> Ended {
+    chat.bus.send_text(turn, &phrase.text(language));
+    chat.bus.finish_reply(turn);
+    Ended {
+        end,
+        conversation: None,
+        is_acknowledged: false,
+    }
 }
 
 /// Admits a turn and opens its picture. An error is how the turn ends, and what its user reads.
@@ -249,23 +273,14 @@ fn user_message(chat: &Chat, turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage 
     }
 }
 
-/// Answers a turn; returns how it ended, and the conversation.
-async fn answer(
-    chat: &Chat,
-    (turn, message): (&Turn, UserMessage),
-    active: &ActiveTurn,
-) -> (TurnEnd, Option<(ConversationKey, Arc<Conversation>)>) {
+/// Answers a turn.
+async fn answer(chat: &Chat, (turn, message): (&Turn, UserMessage), active: &ActiveTurn) -> Ended {
     // The id is the same in every attempt.
     let exchange = message.start_exchange(turn.id.to_string());
     let sink = TurnSink::for_device(&chat.bus, turn, exchange.clone());
     if turn.has_side_effects && turn.attempts > 1 {
         sink.send_text(&Phrase::Interrupted.text(message.language));
-        let conversation = answer::close(chat, &message, sink, true).await;
-        chat.bus.finish_reply(turn);
-        return (
-            TurnEnd::Apologized,
-            conversation.map(|conversation| (message.key(), conversation)),
-        );
+        return close(chat, (turn, &message), sink, TurnEnd::Apologized).await;
     }
     if !turn.is_alone
         && message.supersedes_others()
@@ -283,17 +298,38 @@ async fn answer(
         },
     };
     if end == TurnEnd::LeaseLost {
-        return (end, None);
+        return Ended {
+            end,
+            conversation: None,
+            is_acknowledged: false,
+        };
     }
-    let is_interrupted = matches!(end, TurnEnd::Stopped | TurnEnd::Superseded);
-    let conversation = answer::close(chat, &message, sink, is_interrupted).await;
+    close(chat, (turn, &message), sink, end).await
+}
+
+/// Stores the exchange and acknowledges the turn, in one round trip and in this order unless the
+/// exchange is stored at another server or another replica updates the conversation. Then ends the
+/// reply.
+async fn close(
+    chat: &Chat,
+    (turn, message): (&Turn, &UserMessage),
+    sink: TurnSink<'_>,
+    end: TurnEnd,
+) -> Ended {
+    let is_interrupted = !matches!(end, TurnEnd::Answered | TurnEnd::Failed);
+    let (conversation, acknowledged) = tokio::join!(
+        biased;
+        answer::close(chat, message, sink, is_interrupted),
+        chat.bus.complete_turn(&turn.id),
+    );
     if end != TurnEnd::Stopped {
         chat.bus.finish_reply(turn);
     }
-    (
+    Ended {
         end,
-        conversation.map(|conversation| (message.key(), conversation)),
-    )
+        conversation: conversation.map(|conversation| (message.key(), conversation)),
+        is_acknowledged: acknowledged.is_ok(),
+    }
 }
 
 impl From<AnswerEnd> for TurnEnd {
