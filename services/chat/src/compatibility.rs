@@ -12,7 +12,7 @@ use switchboard_protocol::{
 use uuid::Uuid;
 
 use crate::{
-    conversation::model::{Conversation, Exchange, Extraction, ToolCallRecord},
+    conversation::model::{Conversation, Exchange, Extraction, KnownBytes, ToolCallRecord},
     user_message::{Participant, UserMessage},
 };
 
@@ -49,6 +49,7 @@ fn conversation() -> Conversation {
         calls: vec![call],
         asks_about: Some("q".to_owned()),
         picture: Some("p".to_owned()),
+        bytes: KnownBytes::default(),
     };
     Conversation {
         id: Uuid::from_u128(7),

@@ -1,6 +1,6 @@
 //! Conversations as they are stored between turns. The JSON is shared with other releases.
 
-use std::time::Duration;
+use std::{sync::OnceLock, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -94,6 +94,18 @@ pub(crate) struct Exchange {
     /// The name of the picture that the user showed; empty for one without a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) picture: Option<String>,
+    #[serde(skip)]
+    pub(crate) bytes: KnownBytes,
+}
+
+/// The length of an exchange as JSON, once it was needed. It counts for no comparison.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KnownBytes(OnceLock<usize>);
+
+impl PartialEq for KnownBytes {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// A called service.
@@ -160,6 +172,7 @@ impl Conversation {
         {
             played.clone_into(&mut previous.reply);
             previous.is_interrupted = true;
+            previous.bytes = KnownBytes::default();
         }
     }
 
@@ -183,6 +196,7 @@ impl Conversation {
         let open = self.exchanges.iter_mut();
         for exchange in open.filter(|exchange| exchange.is_open && condition(exchange)) {
             (exchange.is_open, exchange.is_interrupted) = (false, true);
+            exchange.bytes = KnownBytes::default();
         }
     }
 
@@ -263,6 +277,7 @@ impl Exchange {
             calls: Vec::new(),
             asks_about: None,
             picture: None,
+            bytes: KnownBytes::default(),
         }
     }
 
@@ -287,7 +302,9 @@ impl Exchange {
             }
         }
         // Escaped characters take more bytes than the text.
+        self.bytes = KnownBytes::default();
         if self.bytes() > MAX_EXCHANGE_BYTES {
+            self.bytes = KnownBytes::default();
             self.calls.clear();
             self.message = clean_to(&self.message, MAX_MESSAGE_BYTES / 4);
             self.reply = clean_to(&self.reply, MAX_REPLY_BYTES / 4);
@@ -296,7 +313,7 @@ impl Exchange {
     }
 
     fn bytes(&self) -> usize {
-        json_bytes(self)
+        *self.bytes.0.get_or_init(|| json_bytes(self))
     }
 }
 
