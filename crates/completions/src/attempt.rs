@@ -3,6 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -87,8 +88,16 @@ async fn receive_stream(
 ) -> Result<(), Failure> {
     let mut usage_deadline = None;
     loop {
-        let progress = builder.progress();
-        let event = match next_event(&mut events, &deadlines, progress, usage_deadline).await {
+        // The text of events that have arrived together is forwarded at once.
+        let event = match events.next().now_or_never() {
+            Some(event) => event.transpose(),
+            None => {
+                builder.flush();
+                let progress = builder.progress();
+                next_event(&mut events, &deadlines, progress, usage_deadline).await
+            }
+        };
+        let event = match event {
             Ok(Some(event)) => event,
             _ if builder.is_finished() => return Ok(()),
             Ok(None) => return Err(Failure::interrupted("the stream ended early")),
@@ -97,6 +106,7 @@ async fn receive_stream(
         match event {
             Event::Done => {
                 builder.finish();
+                builder.flush();
                 // A connection can be reused only when its body was read to the end.
                 let _ = timeout(BODY_END_TIMEOUT, events.next()).await;
                 return Ok(());

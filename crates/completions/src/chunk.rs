@@ -1,7 +1,10 @@
 //! Chunks of a reply, parsed leniently: a field of an unexpected type counts as absent.
 
-use serde::{Deserialize, Deserializer, de::IgnoredAny};
-use serde_json::{Map, Value};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, IgnoredAny},
+};
+use serde_json::{Map, Value, value::RawValue};
 
 use crate::error_response::ErrorMessage;
 
@@ -58,8 +61,8 @@ enum Content {
 enum Part {
     Text(String),
     Typed {
-        #[serde(default, deserialize_with = "lenient")]
-        text: Option<String>,
+        #[serde(default)]
+        text: Value,
     },
     Other(IgnoredAny),
 }
@@ -131,8 +134,9 @@ impl Delta {
             Some(Content::Parts(parts)) => (None, parts.as_slice()),
         };
         let parts = parts.iter().filter_map(|part| match part {
-            Part::Text(text) | Part::Typed { text: Some(text) } => Some(text.as_str()),
-            Part::Typed { text: None } | Part::Other(_) => None,
+            Part::Text(text) => Some(text.as_str()),
+            Part::Typed { text } => text.as_str(),
+            Part::Other(_) => None,
         });
         text.into_iter()
             .chain(parts)
@@ -146,23 +150,14 @@ impl Delta {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Lenient<T> {
-    Value(T),
-    Other(IgnoredAny),
-}
-
-/// A value of this type; `None` for any other.
+/// A value of this type; `None` for any other. An untagged enum would copy each nested value first.
 fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
-    T: Deserialize<'de>,
+    T: DeserializeOwned,
 {
-    Ok(match Option::<Lenient<T>>::deserialize(deserializer)? {
-        Some(Lenient::Value(value)) => Some(value),
-        Some(Lenient::Other(_)) | None => None,
-    })
+    let json = <&RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(json.get()).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Builds a reply from its chunks. Text is forwarded to the sink immediately.
+//! Builds a reply from its chunks. Text is forwarded to the sink before the next chunk is awaited.
 //! Invariant: reported usage is counted once, even when the reply is dropped.
 
 use std::mem;
@@ -21,6 +21,8 @@ pub(crate) struct ReplyBuilder<'a> {
     timer: RequestTimer<'a>,
     prices: Prices,
     text: String,
+    /// How many bytes of the text the sink has.
+    forwarded: usize,
     calls: ToolCallAssembler,
     finish_reason: Option<FinishReason>,
     usage: Option<chunk::Usage>,
@@ -38,6 +40,7 @@ impl<'a> ReplyBuilder<'a> {
             timer,
             prices,
             text: String::new(),
+            forwarded: 0,
             calls: ToolCallAssembler::default(),
             finish_reason: None,
             usage: None,
@@ -108,11 +111,19 @@ impl<'a> ReplyBuilder<'a> {
         self.progress = self.progress.max(progress);
         for text in delta.texts() {
             self.check_length(text.len())?;
-            self.sink.on_text(text);
             self.text.push_str(text);
         }
         self.calls.push(calls, whole)?;
         self.check_length(0)
+    }
+
+    /// Forwards the text of the chunks so far.
+    pub(crate) fn flush(&mut self) {
+        let text = self.text.get(self.forwarded..).unwrap_or_default();
+        if !text.is_empty() {
+            self.sink.on_text(text);
+            self.forwarded = self.text.len();
+        }
     }
 
     fn check_length(&self, more: usize) -> Result<(), Failure> {
@@ -131,6 +142,7 @@ impl<'a> ReplyBuilder<'a> {
         result: Result<(), Failure>,
         provider: &str,
     ) -> Result<Reply, (Failure, bool)> {
+        self.flush();
         let is_partial = !self.text.is_empty();
         let calls = mem::take(&mut self.calls);
         let is_cut_off = self.finish_reason == Some(FinishReason::Length);

@@ -7,7 +7,7 @@ use serde_json::json;
 fn assemble(pieces: &Value, whole: bool) -> Result<Vec<ToolCall>, LimitExceeded> {
     let mut assembler = ToolCallAssembler::default();
     for piece in pieces.as_array().unwrap() {
-        assembler.push(serde_json::from_value(piece.clone()).unwrap(), whole)?;
+        assembler.push(serde_json::from_str(&piece.to_string()).unwrap(), whole)?;
     }
     let calls = assembler.finish(false)?;
     let ids: HashSet<_> = calls.iter().map(|call| call.id.as_str()).collect();
@@ -278,7 +278,7 @@ fn truncated_call_without_arguments_is_invalid() {
             part(json!(1), json!("y"), json!("g"), json!("")),
         ];
         for part in parts {
-            let part = serde_json::from_value(json!([part])).unwrap();
+            let part = serde_json::from_str(&json!([part]).to_string()).unwrap();
             assembler.push(part, false).unwrap();
         }
         let calls = assembler.finish(is_cut_off).unwrap();
