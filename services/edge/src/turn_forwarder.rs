@@ -15,7 +15,7 @@ use crate::{
 pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
     let reply_timeout = Duration::from_millis(edge.config.turn_patience_ms);
     loop {
-        let action = handle.update_turns(&edge, |turns| {
+        let action = handle.edit_turns(&edge, |turns| {
             turns.next_action(Instant::now(), reply_timeout)
         });
         match action.unwrap_or(BusAction::Exit) {
@@ -33,7 +33,11 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
                     handle.update_turns(&edge, |turns| turns.fail(serial));
                 }
             }
-            BusAction::Cancel(task) => cancel(&edge, &handle, Some(task.0)).await,
+            BusAction::Cancel(task) => {
+                // A reply that takes too long ends with a sentence for the device.
+                handle.update_turns(&edge, |_| ());
+                cancel(&edge, &handle, Some(task.0)).await;
+            }
             BusAction::CancelAll => return cancel(&edge, &handle, None).await,
             BusAction::Discard => return edge.bus.discard_turns(&handle.key, handle.epoch),
             BusAction::Wait(left, changed) => {

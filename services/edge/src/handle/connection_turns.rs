@@ -103,14 +103,17 @@ impl ConnectionHandle {
 
     /// Changes the turns, if there are any, without waking the connection's task: the caller is
     /// that task, or the change leaves it nothing to write.
-    pub(crate) fn edit_turns(&self, edge: &Edge, edit: impl FnOnce(&mut Turns)) {
+    pub(crate) fn edit_turns<T>(
+        &self,
+        edge: &Edge,
+        edit: impl FnOnce(&mut Turns) -> T,
+    ) -> Option<T> {
         let mut state = self.state.lock();
-        if let Some(turns) = &mut state.turns {
-            edit(turns);
-        }
+        let result = state.turns.as_deref_mut().map(edit);
         state.evict_slow_reader(edge, self.owner());
         state.count_ended(edge);
         state.notify_voice();
+        result
     }
 
     /// Ends all turns with the connection. Returns true when the caller has to drop the turns that
