@@ -55,8 +55,8 @@ impl EventStream for RedisClient {
         wait: Duration,
     ) -> BackendFuture<'a, Vec<(EventId, DeviceEvent)>> {
         Box::pin(async move {
-            let entries = self.events.read(self, consumer, max, wait).await?;
-            let (events, unreadable) = parse_entries(entries);
+            let read = self.events.read(self, consumer, max, wait).await?;
+            let (events, unreadable) = parse_entries(read.entries);
             if !unreadable.is_empty() {
                 tracing::error!(
                     entries = unreadable.len(),

@@ -70,6 +70,13 @@ struct ReaderConnection {
     asking: bool,
 }
 
+/// The result of one read.
+pub(super) struct Delivery {
+    pub(super) entries: Vec<StreamId>,
+    /// No consumer had them before.
+    pub(super) are_new: bool,
+}
+
 /// The parameters of one read.
 #[derive(Clone, Copy)]
 struct ReadRequest<'a> {
@@ -125,7 +132,7 @@ impl StreamReader {
         consumer: &str,
         max: usize,
         wait: Duration,
-    ) -> Result<Vec<StreamId>, BusError> {
+    ) -> Result<Delivery, BusError> {
         let mut state = self.state.lock().await;
         let owner = client.owner(&self.group.key).await?;
         state.set_owner(&owner);
@@ -155,12 +162,12 @@ impl StreamReader {
         owner: &Connection,
         state: &mut State,
         request: ReadRequest<'_>,
-    ) -> Result<Vec<StreamId>, BusError> {
+    ) -> Result<Delivery, BusError> {
         let mut server = (owner.info.clone(), false);
         let mut redirections = 0;
         loop {
             let error = match self.read_from(&server, state, request).await {
-                Ok(entries) => return Ok(entries),
+                Ok(delivery) => return Ok(delivery),
                 Err(error) => error,
             };
             state.reader = None;
@@ -177,7 +184,7 @@ impl StreamReader {
         (info, asking): &(ConnectionInfo, bool),
         state: &mut State,
         request: ReadRequest<'_>,
-    ) -> Result<Vec<StreamId>, RedisError> {
+    ) -> Result<Delivery, RedisError> {
         let mut reader = match &state.reader {
             Some(reader) => reader.clone(),
             None => self.connect(info, *asking).await?,
@@ -188,7 +195,10 @@ impl StreamReader {
             let abandoned = self.claim_abandoned(state, &mut reader, request).await?;
             if !abandoned.is_empty() {
                 state.has_claimed = true;
-                return Ok(abandoned);
+                return Ok(Delivery {
+                    entries: abandoned,
+                    are_new: false,
+                });
             }
         }
         let is_scanning = state.cursor.is_some();
@@ -204,7 +214,10 @@ impl StreamReader {
             .into_iter()
             .flat_map(|reply| reply.keys)
             .flat_map(|stream| stream.ids);
-        Ok(entries.collect())
+        Ok(Delivery {
+            entries: entries.collect(),
+            are_new: true,
+        })
     }
 
     /// Connects, and creates the group unless it exists.

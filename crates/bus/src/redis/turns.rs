@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     backend::{BackendFuture, TurnQueue},
+    clock::unix_now_ms,
     error::BusError,
     metrics::Command,
     node::{Epoch, NodeId},
@@ -32,6 +33,9 @@ pub(super) const GROUP: &str = "chat";
 /// Added to Redis's delivery count of a turn whose worker caused side effects. No turn is
 /// delivered that often. The mark is stored there because it then moves with the stream.
 const SIDE_EFFECTS: u32 = 1_000_000;
+/// The greatest age of a turn that is opened without a look at the queue, by the clocks of Redis and
+/// of the node.
+const MAX_SOLE_AGE: Duration = Duration::from_millis(500);
 /// Entries in one script call: Lua accepts some thousands of arguments.
 const ENTRIES_PER_CALL: usize = 1000;
 
@@ -128,8 +132,14 @@ impl TurnQueue for RedisClient {
             let deadline = Instant::now() + wait;
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let entries = self.read_turns(max, left, room).await?;
-                let claimed = self.open_turns(entries, room).await?;
+                let (mut entries, new) = self.read_turns(max, left, room).await?;
+                let claimed = match open_sole(&new, room) {
+                    Some(sole) if entries.is_empty() => sole,
+                    _ => {
+                        entries.extend(new);
+                        self.open_turns(entries, room).await?
+                    }
+                };
                 if !claimed.is_empty() || left.is_zero() {
                     return Ok(claimed);
                 }
@@ -209,17 +219,17 @@ impl RedisClient {
     }
 
     /// Reads postponed turns whose organisation has room again, and abandoned or new ones. Waits
-    /// for these if there is none of the former.
+    /// for these if there is none of the former. Returns the new ones apart.
     async fn read_turns(
         &self,
         max: usize,
         wait: Duration,
         room: &OrgRoom<'_>,
-    ) -> Result<Vec<StreamId>, BusError> {
+    ) -> Result<(Vec<StreamId>, Vec<StreamId>), BusError> {
         let mut entries = self.claim_postponed(max, room).await?;
         let more = max.saturating_sub(entries.len());
         if more == 0 {
-            return Ok(entries);
+            return Ok((entries, Vec::new()));
         }
         let wait = if entries.is_empty() {
             let wait = wait.min(self.turns.scan_interval());
@@ -229,12 +239,13 @@ impl RedisClient {
         };
         let read = self.turns.read(self, self.node.as_str(), more, wait);
         match read.await {
-            Ok(others) => entries.extend(others),
+            Ok(read) if read.are_new => return Ok((entries, read.entries)),
+            Ok(abandoned) => entries.extend(abandoned.entries),
             Err(error) if entries.is_empty() => return Err(error),
             // The next read reports it. The claimed turns must not wait for that.
             Err(_) => {}
         }
-        Ok(entries)
+        Ok((entries, Vec::new()))
     }
 
     /// Parses claimed entries, and deletes those that have expired or cannot be read. Postpones
@@ -287,6 +298,28 @@ impl RedisClient {
         self.delete_turn_entries(&expired).await?;
         Ok(claimed)
     }
+}
+
+/// Opens new turns without a look at the queue, if each was the only one of its organisation when it
+/// was enqueued, so it is not behind a postponed one. `None` if one was not, if there is no room, and
+/// for one that may have waited for long, which also concerns a node whose clock differs from that of
+/// Redis.
+fn open_sole(entries: &[StreamId], room: &OrgRoom<'_>) -> Option<Vec<ClaimedTurn>> {
+    let mut rooms = Rooms::new(room);
+    let opened = entries.iter().map(|entry| {
+        field(entry, "sole")?;
+        let (position, turn) = parse_entry(entry)?;
+        let waited = Duration::from_millis(position.ms.abs_diff(unix_now_ms()));
+        let is_admitted = waited < MAX_SOLE_AGE && rooms.take(turn.target.device.org);
+        is_admitted.then_some(ClaimedTurn {
+            position,
+            turn,
+            attempts: 1,
+            has_side_effects: false,
+            waited,
+        })
+    });
+    opened.collect()
 }
 
 fn field(entry: &StreamId, name: &str) -> Option<String> {

@@ -30,13 +30,16 @@ end
 /// TTL, organisation, the maximum number of pictures, and of those of one organisation, or '' twice
 /// for a turn without one, then fields and values → the position, or '' when the queue or the share
 /// of the organisation is full. Then turns that no worker claimed within their TTL are deleted first;
-/// these are behind the last one that was delivered.
+/// these are behind the last one that was delivered. The only turn of its organisation has the field
+/// `sole`.
 pub(super) const ENQUEUE_TURN: &str = concat!(
     places!(),
     r"
 local org = ARGV[5]
-local t = redis.call('TIME')
-local stale = t[1] * 1000 + math.floor(t[2] / 1000) - ARGV[4]
+local function stale()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000) - ARGV[4]
+end
 local function last_delivered()
   for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local about = {}
@@ -50,7 +53,7 @@ local function places()
   return held[1]
 end
 if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) then
-  local from, to = '(' .. last_delivered(), string.format('%.0f', stale)
+  local from, to = '(' .. last_delivered(), string.format('%.0f', stale())
   for _, waiting in ipairs(redis.call('XRANGE', KEYS[1], from, to, 'COUNT', 100)) do
     redis.call('XDEL', KEYS[1], waiting[1])
     for i = 1, #waiting[2], 2 do
@@ -59,17 +62,19 @@ if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) then
   end
   if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) then return '' end
 end
-if (places() or 0) >= tonumber(ARGV[3]) then
-  local from = '(' .. last_delivered()
+local held = places()
+if (held or 0) >= tonumber(ARGV[3]) then
+  local from, oldest = '(' .. last_delivered(), stale()
   for _, pending in ipairs(redis.call('XPENDING', KEYS[1], org, '-', '+', 100)) do
     local turn = pending[1]
-    local is_stale = tonumber(string.match(turn, '^%d+')) <= stale
+    local is_stale = tonumber(string.match(turn, '^%d+')) <= oldest
     if is_stale and #redis.call('XRANGE', KEYS[1], from, turn, 'COUNT', 1) > 0 then
       redis.call('XDEL', KEYS[1], turn)
     end
     if #redis.call('XRANGE', KEYS[1], turn, turn) == 0 then leave(org, turn) end
   end
-  if (places() or 0) >= tonumber(ARGV[3]) then return '' end
+  held = places()
+  if (held or 0) >= tonumber(ARGV[3]) then return '' end
 end
 local function pictures()
   local held = redis.pcall('XPENDING', KEYS[1], 'pictures')
@@ -91,8 +96,12 @@ if with_picture and not has_room() then
   end
   if not has_room() then return '' end
 end
+if (held or 0) == 0 then
+  ARGV[#ARGV + 1] = 'sole'
+  ARGV[#ARGV + 1] = '1'
+end
 local turn = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 8))
-if not places() then redis.call('XGROUP', 'CREATE', KEYS[1], org, '$') end
+if not held then redis.call('XGROUP', 'CREATE', KEYS[1], org, '$') end
 redis.call('XCLAIM', KEYS[1], org, 'queue', 0, turn, 'FORCE', 'JUSTID')
 if with_picture then
   if not pictures() then redis.call('XGROUP', 'CREATE', KEYS[1], 'pictures', '$') end
