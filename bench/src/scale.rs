@@ -34,6 +34,8 @@ pub(crate) const MOSQUITTO: &str = "Mosquitto, one subscription";
 const OVER_TLS: &str = "the same over TLS";
 const RESUMED: &str = "the same, with a resume ticket";
 const PERSISTED: &str = "the same, its token issued, on record";
+/// The devices of [`PERSISTED`], whose connections are closed and opened again.
+pub(crate) const RETURNING: &str = "the same, coming back unchanged";
 
 /// Memory of an idle connection.
 #[derive(Debug, Clone, Serialize)]
@@ -60,6 +62,15 @@ pub(crate) struct Storm {
 }
 
 impl Storm {
+    const fn new(subject: &'static str, devices: u32) -> Self {
+        Self {
+            subject,
+            devices,
+            per_second: Vec::new(),
+            cpu_parts_us: Vec::new(),
+        }
+    }
+
     /// CPU per connection in microseconds, for each round.
     pub(crate) fn cpu_us(&self) -> impl Iterator<Item = f64> {
         self.cpu_parts_us.iter().map(|parts| parts.values().sum())
@@ -137,6 +148,21 @@ impl Target {
             reply.errors
         );
         Ok(f64::from(count) * 1e6 / reply.elapsed_us)
+    }
+
+    /// Closes the connections that are open, then opens those of a storm.
+    async fn measure(&mut self, first: u32, storm: &mut Storm) -> anyhow::Result<()> {
+        wait_idle(&self.processes()).await?;
+        let before = self.cpu()?;
+        self.devices.close().await?;
+        wait_idle(&self.processes()).await?;
+        let per_second = self.open(first, storm.devices).await?;
+        wait_idle(&self.processes()).await?;
+        let spent = before.delta_to(self.cpu()?);
+        storm.per_second.push(per_second);
+        let each = spent.us_per_operation(f64::from(storm.devices));
+        storm.cpu_parts_us.push(each);
+        Ok(())
     }
 }
 
@@ -229,7 +255,7 @@ fn anonymous(host: &Target) -> anyhow::Result<Vec<u64>> {
         .collect()
 }
 
-/// Measures connect storms in turn, each with new devices.
+/// Measures connect storms in turn, each with new devices. Those of [`PERSISTED`] then come back.
 pub(crate) async fn storm(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::Result<()> {
     let count = bench.options.storm_devices;
     let mut hosts = start_targets(bench, report).await?;
@@ -237,41 +263,31 @@ pub(crate) async fn storm(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::
     hosts.insert(1, Target::switchboard(RESUMED, resuming));
     let persisted = start_persisted(bench).await;
     hosts.extend(report.or_skip(PERSISTED, persisted));
-    let mut storms: Vec<_> = hosts
-        .iter()
-        .map(|host| Storm {
-            subject: host.name,
-            devices: count,
-            per_second: Vec::new(),
-            cpu_parts_us: Vec::new(),
-        })
-        .collect();
+    let storm = |host: &Target| Storm::new(host.name, count);
+    let mut storms: Vec<_> = hosts.iter().map(storm).collect();
+    let mut returning = Storm::new(RETURNING, count);
     for round in 0..bench.options.rounds {
         eprint!(
             "\r{count} devices connecting, round {} of {}   ",
             round + 1,
             bench.options.rounds
         );
+        let first = STORM_FIRST_DEVICE + round * count;
         for (host, storm) in hosts.iter_mut().zip(&mut storms) {
-            let first = STORM_FIRST_DEVICE + round * count;
             if host.name == RESUMED {
                 // The second connection of each device counts.
                 host.open(first, count).await?;
                 host.devices.close().await?;
             }
-            wait_idle(&host.processes()).await?;
-            let before = host.cpu()?;
-            let per_second = host.open(first, count).await?;
-            wait_idle(&host.processes()).await?;
-            let spent = before.delta_to(host.cpu()?);
-            storm.per_second.push(per_second);
-            storm
-                .cpu_parts_us
-                .push(spent.us_per_operation(f64::from(count)));
+            host.measure(first, storm).await?;
+            if host.name == PERSISTED {
+                host.measure(first, &mut returning).await?;
+            }
             host.devices.close().await?;
         }
     }
     eprintln!();
+    storms.extend((!returning.per_second.is_empty()).then_some(returning));
     report.storms.extend(storms);
     Ok(())
 }

@@ -2,7 +2,6 @@
 //! schema and responds to calls. Frames from the edge are not validated beyond decoding.
 
 use std::{
-    cell::RefCell,
     collections::HashMap,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -12,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
+use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
@@ -73,6 +73,8 @@ enum TokenSource {
         client: reqwest::Client,
         url: String,
         api_key: String,
+        /// The token of each device. One that comes back uses it again.
+        issued: Mutex<HashMap<String, String>>,
     },
 }
 
@@ -82,7 +84,7 @@ pub(super) struct WireFleet {
     tokens: TokenSource,
     tls: Option<TlsConnector>,
     /// By device number, if devices resume.
-    resumptions: Option<RefCell<HashMap<u32, Resumption>>>,
+    resumptions: Option<Mutex<HashMap<u32, Resumption>>>,
 }
 
 /// What a device shows when it connects again.
@@ -133,6 +135,7 @@ impl WireFleet {
                 client: reqwest::Client::new(),
                 url,
                 api_key,
+                issued: Mutex::default(),
             },
             _ => bail!("either --org and --seed, or --token-url and --api-key"),
         };
@@ -144,7 +147,7 @@ impl WireFleet {
                 .as_deref()
                 .map(tls_connector)
                 .transpose()?,
-            resumptions: options.resume.then(RefCell::default),
+            resumptions: options.resume.then(Mutex::default),
         })
     }
 
@@ -205,7 +208,12 @@ impl TokenSource {
                 client,
                 url,
                 api_key,
+                issued,
             } => {
+                let known = issued.lock().get(device).cloned();
+                if let Some(token) = known {
+                    return Ok(token);
+                }
                 let body = json!({
                     "subject": format!("device:{device}"),
                     "scopes": ["device"],
@@ -217,7 +225,9 @@ impl TokenSource {
                 let token = token["access_token"]
                     .as_str()
                     .context("the response has no access_token")?;
-                Ok(token.to_owned())
+                let token = token.to_owned();
+                issued.lock().insert(device.to_owned(), token.clone());
+                Ok(token)
             }
         }
     }
@@ -228,7 +238,7 @@ impl Fleet for WireFleet {
 
     async fn dial(&self, index: u32) -> anyhow::Result<WireDevice> {
         let known = self.resumptions.as_ref();
-        let former = known.and_then(|known| known.borrow_mut().remove(&index));
+        let former = known.and_then(|known| known.lock().remove(&index));
         let (auth, token) = match former {
             None => {
                 let token = self.tokens.token(&device_name(index)).await?;
@@ -242,9 +252,7 @@ impl Fleet for WireFleet {
         let accepted = device.authenticate(&auth).await?;
         if let Some(known) = known {
             let ticket = accepted.ticket.context("the edge issued no ticket")?;
-            known
-                .borrow_mut()
-                .insert(index, Resumption { token, ticket });
+            known.lock().insert(index, Resumption { token, ticket });
         }
         device.register().await?;
         Ok(device)
