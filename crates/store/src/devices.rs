@@ -11,7 +11,6 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceRange, OrgId},
     schema::Digest,
 };
-use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
@@ -34,7 +33,7 @@ pub struct StoredDevice {
     pub left_reason: Option<String>,
     /// The digest of the services object that it registered last: [`Store::services`] reads it.
     pub digest: Option<Digest>,
-    /// When it registered them.
+    /// When it registered them. Registering the same ones again does not change it.
     pub registered_at: Option<DateTime<Utc>>,
 }
 
@@ -260,21 +259,16 @@ pub(crate) async fn upsert(
     connection: &mut PgConnection,
     changes: &[DeviceChange],
 ) -> Result<(), sqlx::Error> {
-    let orgs: Vec<Uuid> = changes
-        .iter()
-        .map(|change| change.device.org.uuid())
-        .collect();
-    let devices: Vec<String> = changes
-        .iter()
-        .map(|change| change.device.device.to_string())
-        .collect();
-    let epochs: Vec<i64> = changes.iter().map(|change| change.epoch).collect();
-    let first_seen: Vec<DateTime<Utc>> = changes.iter().map(|change| change.first_seen).collect();
-    let last_seen: Vec<DateTime<Utc>> = changes.iter().map(|change| change.last_seen).collect();
-    let left: Vec<Option<String>> = changes
-        .iter()
-        .map(|change| change.left_reason.map(str::to_owned))
-        .collect();
+    let (mut orgs, mut devices, mut epochs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut first_seen, mut last_seen, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for change in changes {
+        orgs.push(change.device.org.uuid());
+        devices.push(change.device.device.as_str());
+        epochs.push(change.epoch);
+        first_seen.push(change.first_seen);
+        last_seen.push(change.last_seen);
+        left.push(change.left_reason);
+    }
     sqlx::query!(
         "INSERT INTO devices AS known (org_id, device_id, epoch, first_seen, last_seen, left_reason)
          SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[])
@@ -295,11 +289,11 @@ pub(crate) async fn upsert(
                  ELSE known.left_reason
              END",
         &orgs,
-        &devices,
+        &devices as &[&str],
         &epochs,
         &first_seen,
         &last_seen,
-        &left as &[Option<String>]
+        &left as &[Option<&str>]
     )
     .execute(connection)
     .await?;

@@ -214,57 +214,93 @@ pub(crate) async fn insert_contents(
     Ok(())
 }
 
-/// Inserts or updates the current registrations. Of two, the newer connection wins, then the later
-/// time.
+/// Inserts or updates the current registrations, after [`devices::upsert`](super::upsert) locked the
+/// rows of their devices. Services that a device registers again are not written: its row keeps the
+/// connection and the time at which it first registered them. So other services of a connection
+/// that is not the newest one known do not replace them. Of two registrations, the newer
+/// connection wins, then the later time.
 pub(crate) async fn upsert(
     connection: &mut PgConnection,
     changes: &[DeviceChange],
 ) -> Result<(), sqlx::Error> {
-    let registered = || {
-        changes.iter().filter_map(|change| {
-            change
-                .registration
-                .as_ref()
-                .map(|registration| (change, registration))
-        })
-    };
-    if registered().next().is_none() {
+    let registered: Vec<_> = changes
+        .iter()
+        .filter_map(|change| Some((change, change.registration.as_ref()?)))
+        .collect();
+    let changed = changed(connection, &registered).await?;
+    if changed.is_empty() {
         return Ok(());
     }
-    let orgs: Vec<Uuid> = registered()
-        .map(|(change, _)| change.device.org.uuid())
-        .collect();
-    let devices: Vec<String> = registered()
-        .map(|(change, _)| change.device.device.to_string())
-        .collect();
-    let digests: Vec<Vec<u8>> = registered()
-        .map(|(_, registration)| registration.digest.0.to_vec())
-        .collect();
-    let epochs: Vec<i64> = registered()
-        .map(|(_, registration)| registration.epoch)
-        .collect();
-    let times: Vec<DateTime<Utc>> = registered()
-        .map(|(_, registration)| registration.at)
-        .collect();
+    let (mut orgs, mut devices, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut epochs, mut times, mut newest) = (Vec::new(), Vec::new(), Vec::new());
+    for (change, registration) in changed {
+        orgs.push(change.device.org.uuid());
+        devices.push(change.device.device.as_str());
+        digests.push(registration.digest.0.as_slice());
+        epochs.push(registration.epoch);
+        times.push(registration.at);
+        newest.push(change.epoch);
+    }
     sqlx::query!(
         "INSERT INTO service_registrations AS known (org_id, device_id, digest, epoch, registered_at)
-         SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[])
-             AS told (org_id, device_id, digest, epoch, registered_at)
+         SELECT told.org_id, told.device_id, told.digest, told.epoch, told.registered_at
+         FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[], $6::bigint[])
+             AS told (org_id, device_id, digest, epoch, registered_at, newest_epoch)
          WHERE NOT EXISTS (SELECT FROM forgotten_devices gone
              WHERE gone.org_id = told.org_id AND gone.device_id = told.device_id AND gone.epoch >= told.epoch)
+           AND NOT EXISTS (SELECT FROM devices JOIN service_registrations USING (org_id, device_id)
+             WHERE org_id = told.org_id AND device_id = told.device_id AND devices.epoch > told.newest_epoch)
          ON CONFLICT (org_id, device_id) DO UPDATE SET
              digest = excluded.digest, epoch = excluded.epoch, registered_at = excluded.registered_at
          WHERE (excluded.epoch, excluded.registered_at) >= (known.epoch, known.registered_at)",
         &orgs,
-        &devices,
-        &digests,
+        &devices as &[&str],
+        &digests as &[&[u8]],
         &epochs,
-        &times
+        &times,
+        &newest
     )
     .execute(connection)
     .await?;
     Ok(())
 }
+
+/// Those whose digest is not the stored one.
+async fn changed<'a>(
+    connection: &mut PgConnection,
+    registered: &[Registered<'a>],
+) -> Result<Vec<Registered<'a>>, sqlx::Error> {
+    if registered.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (mut orgs, mut devices, mut digests) = (Vec::new(), Vec::new(), Vec::new());
+    for (change, registration) in registered {
+        orgs.push(change.device.org.uuid());
+        devices.push(change.device.device.as_str());
+        digests.push(registration.digest.0.as_slice());
+    }
+    let places = sqlx::query_scalar!(
+        r#"SELECT place - 1 AS "place!"
+           FROM UNNEST($1::uuid[], $2::text[], $3::bytea[]) WITH ORDINALITY AS told (org_id, device_id, digest, place)
+           WHERE NOT EXISTS (SELECT FROM service_registrations known
+               WHERE known.org_id = told.org_id AND known.device_id = told.device_id AND known.digest = told.digest)
+           ORDER BY place"#,
+        &orgs,
+        &devices as &[&str],
+        &digests as &[&[u8]]
+    )
+    .fetch_all(connection)
+    .await?;
+    let places = places
+        .into_iter()
+        .filter_map(|place| usize::try_from(place).ok());
+    Ok(places
+        .filter_map(|place| registered.get(place).copied())
+        .collect())
+}
+
+/// A device that registered services, and its last registration in a batch.
+type Registered<'a> = (&'a DeviceChange, &'a RegistrationChange);
 
 /// The last registration of a device in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

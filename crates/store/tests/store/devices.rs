@@ -156,6 +156,42 @@ async fn older_connection_does_not_overwrite_newer() {
 }
 
 #[tokio::test]
+async fn services_registered_again_keep_their_row() {
+    const OLD: &str = "{\"old\":{}}";
+    const NEW: &str = "{\"new\":{}}";
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let record = async |events: &[DeviceEvent]| {
+        store.record_device_events(events).await.unwrap();
+        let toy = device(&store, org, "toy").await;
+        let services = services(&store, org, &toy).await;
+        (toy.epoch, toy.registered_at, services)
+    };
+    let registers = |epoch, second, services| {
+        let registered = registered(services, true);
+        event(org, "toy", epoch, second, registered)
+    };
+    let connects = |epoch, second| event(org, "toy", epoch, second, DeviceEventKind::Connected);
+    // The first registration counts, even of an older connection.
+    record(&[connects(2, 1)]).await;
+    let first = (2, Some(timestamp(2)), Some(OLD.to_owned()));
+    assert_eq!(record(&[registers(1, 2, OLD)]).await, first);
+    let again = (4, Some(timestamp(2)), Some(OLD.to_owned()));
+    let returns = [connects(4, 5), registers(4, 6, OLD)];
+    assert_eq!(record(&returns).await, again);
+    // Late: a newer connection has registered the former services again.
+    let late = [connects(3, 3), registers(3, 4, NEW)];
+    assert_eq!(record(&late).await, again);
+    let other = (4, Some(timestamp(7)), Some(NEW.to_owned()));
+    assert_eq!(record(&[registers(4, 7, NEW)]).await, other);
+    // The next connection begins before its registration arrives.
+    let moved = (6, Some(timestamp(8)), Some(OLD.to_owned()));
+    let moves = [registers(5, 8, OLD), connects(6, 9)];
+    assert_eq!(record(&moves).await, moved);
+}
+
+#[tokio::test]
 async fn contents_written_after_registration_are_found() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
