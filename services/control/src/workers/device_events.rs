@@ -11,6 +11,7 @@ use chrono::Utc;
 use switchboard_bus::{Bus, BusError, DeviceEvent, EventId};
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{DeviceEvent as StoredEvent, Store, StoreError};
+use tokio::time::Instant;
 
 use self::turns::EventTurns;
 use crate::metrics::BackgroundMetrics;
@@ -23,6 +24,10 @@ const READ_EVENTS: usize = 1_000;
 const MAX_WAITING_EVENTS: usize = 16 * READ_EVENTS;
 /// How long a read from the bus waits for events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the writer collects events after it began a transaction, unless a full batch waits. A
+/// single event is written at once, and a storm in few transactions: the costs of one are those of
+/// a hundred rows.
+const COLLECT_TIME: Duration = Duration::from_millis(100);
 /// How long the last read waits, while the process drains, for the events of this process. Those of
 /// others are delivered to another process.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(300);
@@ -60,9 +65,11 @@ impl EventWriter {
             let read = self.read_waiting(&shutdown).await;
             if !self.waiting.is_empty() {
                 backoff.reset();
+                let next_write = Instant::now() + COLLECT_TIME;
                 if !self.write_next(&shutdown).await {
                     return;
                 }
+                self.collect(next_write, &shutdown).await;
                 continue;
             }
             if read.is_ok() {
@@ -71,6 +78,17 @@ impl EventWriter {
             }
             if draining || read.is_err() && !backoff.pause(&shutdown).await {
                 return;
+            }
+        }
+    }
+
+    /// Waits until this time, or until the process drains, while less than a batch waits.
+    async fn collect(&self, next_write: Instant, shutdown: &Shutdown) {
+        if self.waiting.len() < self.batch {
+            tokio::select! {
+                biased;
+                () = shutdown.draining() => {}
+                () = tokio::time::sleep_until(next_write) => {}
             }
         }
     }
