@@ -15,8 +15,8 @@ use super::{
 
 /// Numbers of turns in flight, one row per subject.
 const IN_FLIGHT: [u32; 2] = [1, 16];
-const SEPARATE_SERVICES: &str = "Switchboard, a model's word";
-const SINGLE_PROCESS: &str = "the same within `up`";
+pub(crate) const SEPARATE_SERVICES: &str = "Switchboard, a model's word";
+pub(crate) const SINGLE_PROCESS: &str = "the same within `up`";
 
 /// Measures both subjects in turn.
 pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::Result<()> {

@@ -4,13 +4,17 @@
 use serde::Serialize;
 
 use super::{
-    calls, mcp,
+    calls, chat, mcp,
     report::Report,
+    rest,
     rolling::RollingRestart,
     scale, settings,
     subject::{Window, find},
     voice,
 };
+
+/// The processes that serve a call over HTTP, without those that write what was counted.
+const SERVING: [&str; 5] = ["gateway", "edge", "redis", "nginx", "responder"];
 
 /// One goal with its measured value.
 #[derive(Debug, Serialize)]
@@ -31,10 +35,11 @@ enum Bound {
 
 impl Goal {
     fn new(what: &'static str, bound: &Bound, measured: Option<f64>) -> Self {
-        let (wanted, met) = match *bound {
-            Bound::AtMost(limit) => (format!("≤ {limit}"), measured.map(|value| value <= limit)),
-            Bound::AtLeast(limit) => (format!("≥ {limit}"), measured.map(|value| value >= limit)),
+        let (sign, limit, met) = match *bound {
+            Bound::AtMost(limit) => ("≤", limit, measured.map(|value| value <= limit)),
+            Bound::AtLeast(limit) => ("≥", limit, measured.map(|value| value >= limit)),
         };
+        let wanted = format!("{sign} {}", (limit * 1000.0).round() / 1000.0);
         Self {
             what,
             wanted,
@@ -44,70 +49,182 @@ impl Goal {
     }
 }
 
+fn at_most(what: &'static str, limit: f64, measured: Option<f64>) -> Goal {
+    Goal::new(what, &Bound::AtMost(limit), measured)
+}
+
+fn at_least(what: &'static str, limit: f64, measured: Option<f64>) -> Goal {
+    Goal::new(what, &Bound::AtLeast(limit), measured)
+}
+
 /// Evaluates all goals against a report.
 pub(crate) fn goals(report: &Report) -> Vec<Goal> {
+    let mut goals = call_goals(report);
+    goals.extend(connection_goals(report));
+    goals.extend(http_goals(report));
+    goals.extend(turn_goals(report));
+    goals.extend(settings_goals(report));
+    goals.extend(rolling_goals(report));
+    goals.extend(spoken_goals(report));
+    goals
+}
+
+/// Those of calls without HTTP.
+fn call_goals(report: &Report) -> Vec<Goal> {
     let ratio = |in_flight, peer, figure: fn(&Window) -> f64| {
         let ours = find(&report.calls, calls::OURS, in_flight)?;
         Some(ours.ratio_to(find(&report.calls, peer, in_flight)?, figure))
     };
-    let tools = find(&report.mcp, mcp::OURS, 16).zip(find(&report.mcp, mcp::RMCP, 16));
-    let idle = report
-        .idle
-        .iter()
-        .find(|memory| memory.subject == scale::OURS);
+    let p50 = |peer| ratio(1, peer, |window| window.p50_us);
+    let rate = |peer| ratio(512, peer, |window| window.per_second);
+    let cpu = |peer| ratio(512, peer, |window| window.cpu_us);
+    vec![
+        at_most(
+            "p50 of a call at 1 in flight ÷ Redis alone",
+            1.25,
+            p50(calls::RAW_REDIS),
+        ),
+        at_most("p50 of a call at 1 in flight ÷ NATS", 1.0, p50(calls::NATS)),
+        at_least(
+            "calls per second at 512 in flight ÷ NATS",
+            2.5,
+            rate(calls::NATS),
+        ),
+        at_least(
+            "calls per second at 512 in flight ÷ Mosquitto",
+            3.5,
+            rate(calls::MOSQUITTO),
+        ),
+        at_most(
+            "CPU per call at 512 in flight ÷ NATS",
+            1.0 / 3.0,
+            cpu(calls::NATS),
+        ),
+        at_most(
+            "CPU per call at 512 in flight ÷ Mosquitto",
+            0.2,
+            cpu(calls::MOSQUITTO),
+        ),
+    ]
+}
+
+/// Those of idle and connecting devices.
+fn connection_goals(report: &Report) -> [Goal; 4] {
+    let idle = |subject| {
+        let mut all = report.idle.iter();
+        Some(all.find(|memory| memory.subject == subject)?.bytes_each)
+    };
+    let storm = |subject| report.storms.iter().find(|storm| storm.subject == subject);
+    let resumed = storm(scale::RESUMED).zip(storm(scale::MOSQUITTO));
+    let stored = storm(scale::RETURNING).map(|storm| storm.cpu_us_of(&["control", "postgres"]));
+    [
+        at_most(
+            "memory of an idle registered device ÷ Mosquitto",
+            1.0,
+            idle(scale::OURS)
+                .zip(idle(scale::MOSQUITTO))
+                .map(|(ours, theirs)| ours / theirs),
+        ),
+        at_most(
+            "bytes of an idle registered device over TLS",
+            6_000.0,
+            idle(scale::OVER_TLS),
+        ),
+        at_most(
+            "CPU to connect with a resume ticket ÷ Mosquitto",
+            1.25,
+            resumed.map(|(ours, theirs)| ours.cpu_ratio_to(theirs)),
+        ),
+        at_most(
+            "CPU µs of control plane and PostgreSQL to connect again unchanged",
+            60.0,
+            stored,
+        ),
+    ]
+}
+
+/// Those of calls over MCP and REST.
+fn http_goals(report: &Report) -> [Goal; 4] {
+    let tool = find(&report.mcp, mcp::OURS, 16);
+    let rmcp = tool.zip(find(&report.mcp, mcp::RMCP, 16));
+    let rest = tool.zip(find(&report.mcp, rest::OURS, 16));
+    let call = find(&report.rest, rest::OURS, 64);
+    let proxy = call.zip(find(&report.rest, rest::PROXY, 64));
+    let keyed = find(&report.rest, rest::KEYED, 64).zip(call);
+    [
+        at_least(
+            "MCP tool calls per second at 16 in flight ÷ rmcp alone",
+            1.0,
+            rmcp.map(|(ours, rmcp)| ours.ratio_to(rmcp, |window| window.per_second)),
+        ),
+        at_most(
+            "CPU of the gateway per MCP tool call at 16 in flight ÷ REST",
+            1.15,
+            rest.map(|(mcp, rest)| mcp.ratio_to(rest, |window| window.cpu_us_of(&["gateway"]))),
+        ),
+        at_most(
+            "CPU per REST call at 64 in flight ÷ nginx and an HTTP echo",
+            1.0,
+            proxy.map(|(ours, proxy)| ours.ratio_to(proxy, |window| window.cpu_us_of(&SERVING))),
+        ),
+        at_most(
+            "CPU per call with an idempotency key at 64 in flight ÷ without",
+            1.8,
+            keyed.map(|(keyed, call)| keyed.ratio_to(call, |window| window.cpu_us)),
+        ),
+    ]
+}
+
+/// Those of turns of conversation. The model's own time and CPU are not counted.
+fn turn_goals(report: &Report) -> [Goal; 2] {
+    let cpu = |subject| {
+        let turns = find(&report.chat, subject, 16)?;
+        Some(turns.median(|window| window.cpu_us))
+    };
+    [
+        at_most(
+            "CPU µs per turn at 16 in flight without the model, within `up`",
+            250.0,
+            cpu(chat::SINGLE_PROCESS),
+        ),
+        at_most("the same over nodes", 450.0, cpu(chat::SEPARATE_SERVICES)),
+    ]
+}
+
+fn settings_goals(report: &Report) -> [Goal; 2] {
+    let ratio =
+        |operation: settings::Operation| operation.http_to_store_ratio(&report.settings, 16);
+    [
+        at_least(
+            "settings read per second at 16 in flight ÷ the statements alone",
+            0.5,
+            ratio(settings::Operation::Read),
+        ),
+        at_least(
+            "settings written per second at 16 in flight ÷ the statements alone",
+            0.5,
+            ratio(settings::Operation::Write),
+        ),
+    ]
+}
+
+fn rolling_goals(report: &Report) -> [Goal; 2] {
     let worst = |figure: fn(&RollingRestart) -> f64| {
         let figures = report.rolling.iter().map(figure);
         figures.max_by(f64::total_cmp)
     };
-    let mut goals = vec![
-        Goal::new(
-            "p50 of a call at 1 in flight ÷ Redis alone",
-            &Bound::AtMost(1.6),
-            ratio(1, calls::RAW_REDIS, |window| window.p50_us),
-        ),
-        Goal::new(
-            "calls per second at 512 in flight ÷ NATS",
-            &Bound::AtLeast(1.3),
-            ratio(512, calls::NATS, |window| window.per_second),
-        ),
-        Goal::new(
-            "CPU per call at 512 in flight ÷ NATS",
-            &Bound::AtMost(0.7),
-            ratio(512, calls::NATS, |window| window.cpu_us),
-        ),
-        Goal::new(
-            "MCP tool calls per second at 16 in flight ÷ rmcp alone",
-            &Bound::AtLeast(0.6),
-            tools.map(|(ours, rmcp)| ours.ratio_to(rmcp, |window| window.per_second)),
-        ),
-        Goal::new(
-            "settings read per second at 16 in flight ÷ the statements alone",
-            &Bound::AtLeast(0.5),
-            settings::Operation::Read.http_to_store_ratio(&report.settings, 16),
-        ),
-        Goal::new(
-            "settings written per second at 16 in flight ÷ the statements alone",
-            &Bound::AtLeast(0.5),
-            settings::Operation::Write.http_to_store_ratio(&report.settings, 16),
-        ),
-        Goal::new(
-            "KiB per idle registered device",
-            &Bound::AtMost(2.5),
-            idle.map(|memory| memory.bytes_each / 1024.0),
-        ),
-        Goal::new(
+    [
+        at_most(
             "calls lost in rolling restarts",
-            &Bound::AtMost(0.0),
+            0.0,
             worst(|restart| restart.lost as f64),
         ),
-        Goal::new(
+        at_most(
             "% of calls that were not delivered in rolling restarts",
-            &Bound::AtMost(0.1),
+            0.1,
             worst(RollingRestart::undelivered_percent),
         ),
-    ];
-    goals.extend(spoken_goals(report));
-    goals
+    ]
 }
 
 /// Those of spoken conversations.
@@ -117,24 +234,24 @@ fn spoken_goals(report: &Report) -> [Goal; 4] {
         Some(series.median(figure) / 1000.0)
     };
     [
-        Goal::new(
+        at_most(
             "ms to the first audio of an answer in 50 conversations, p50",
-            &Bound::AtMost(10.0),
+            10.0,
             spoken(voice::FIRST_AUDIO, 50, |window| window.p50_us),
         ),
-        Goal::new(
+        at_most(
             "the same, p99",
-            &Bound::AtMost(40.0),
+            40.0,
             spoken(voice::FIRST_AUDIO, 50, |window| window.p99_us),
         ),
-        Goal::new(
+        at_most(
             "ms of the latest frame of an answer in 100 conversations, p99",
-            &Bound::AtMost(20.0),
+            20.0,
             spoken(voice::LATEST_FRAME, 100, |window| window.p99_us),
         ),
-        Goal::new(
+        at_most(
             "ms to the end of an interrupted answer in 50 conversations, p99",
-            &Bound::AtMost(20.0),
+            20.0,
             spoken(voice::STOP, 50, |window| window.p99_us),
         ),
     ]

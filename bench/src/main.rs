@@ -11,6 +11,7 @@ mod environment;
 mod goals;
 mod installation;
 mod mcp;
+mod nginx;
 mod postgres;
 mod reply;
 mod report;

@@ -1,11 +1,12 @@
-//! Tool calls over MCP to a device, compared with a server of the same MCP library without devices.
-//! Both servers receive the same requests.
+//! Tool calls over MCP to a device, compared with calls over REST, and with a server of the same MCP
+//! library without devices, which receives the same requests.
 
 use super::{
     calls,
     environment::BenchEnv,
     installation::{Installation, http_caller},
     report::Report,
+    rest,
     server::free_address,
     subject::{Subject, run_rounds},
 };
@@ -24,8 +25,10 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
     let installation = Installation::start(bench).await?;
     let api_key = installation.plane.api_key.clone();
     let ours = installation.subject(bench, OURS, &["mcp-caller"]).await?;
+    let rest = installation.subject(bench, rest::OURS, &[rest::CALLER]);
     let mut subjects = [
         ours,
+        rest.await?,
         rmcp_alone(bench, &api_key).await?,
         calls::switchboard(bench, WITHOUT_HTTP).await?,
     ];

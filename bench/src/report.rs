@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{
     Options, calls,
     goals::{Goal, goals},
-    mcp,
+    mcp, rest,
     rolling::RollingRestart,
     scale::{self, Memory, Storm},
     settings,
@@ -103,7 +103,7 @@ impl Report {
 
     fn rows(&self) -> Vec<[String; 8]> {
         let mut rows = call_rows(&self.calls, calls::OURS);
-        rows.extend(self.rest.iter().map(|series| row_of(series, String::new())));
+        rows.extend(call_rows(&self.rest, rest::OURS));
         rows.extend(call_rows(&self.mcp, mcp::OURS));
         for operation in settings::ALL {
             let subjects = operation.subjects();

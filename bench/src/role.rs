@@ -5,6 +5,8 @@ mod bus_caller;
 mod closed_loop;
 mod fleet;
 mod http_connections;
+mod http_echo;
+mod http_server;
 mod mcp_caller;
 mod mcp_server;
 mod mqtt_caller;
@@ -68,7 +70,9 @@ pub(crate) enum Role {
     /// Toys that hold spoken conversations, and the providers that serve them
     VoiceCaller(voice_caller::Options),
     /// An MCP server with one tool and no devices
-    McpServer(mcp_server::Options),
+    McpServer(http_server::Options),
+    /// An HTTP server that answers with what it receives
+    HttpEcho(http_server::Options),
 }
 
 /// Address of Redis.
@@ -113,7 +117,8 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::StoreCaller(options) => run_caller(store_caller::StoreCaller::start(options)),
         Role::TurnCaller(options) => run_caller(turn_caller::TurnCaller::start(options)),
         Role::VoiceCaller(options) => run_caller(voice_caller::VoiceCaller::start(options)),
-        Role::McpServer(options) => mcp_server::run(&options),
+        Role::McpServer(options) => http_server::run(&options, mcp_server::router),
+        Role::HttpEcho(options) => http_server::run(&options, http_echo::router),
         Role::WireDevices(options) => run_fleet(wire_devices::WireFleet::new(options)?),
         Role::RollingDevices(options) => run_fleet(rolling_devices::RollingFleet::new(options)?),
         Role::RedisResponder(options) => run_fleet(redis_responder::RedisFleet::new(&options)?),

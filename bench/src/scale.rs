@@ -31,8 +31,8 @@ const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Row names in the report.
 pub(crate) const OURS: &str = "Switchboard, registered";
 pub(crate) const MOSQUITTO: &str = "Mosquitto, one subscription";
-const OVER_TLS: &str = "the same over TLS";
-const RESUMED: &str = "the same, with a resume ticket";
+pub(crate) const OVER_TLS: &str = "the same over TLS";
+pub(crate) const RESUMED: &str = "the same, with a resume ticket";
 const PERSISTED: &str = "the same, its token issued, on record";
 /// The devices of [`PERSISTED`], whose connections are closed and opened again.
 pub(crate) const RETURNING: &str = "the same, coming back unchanged";
@@ -74,6 +74,15 @@ impl Storm {
     /// CPU per connection in microseconds, for each round.
     pub(crate) fn cpu_us(&self) -> impl Iterator<Item = f64> {
         self.cpu_parts_us.iter().map(|parts| parts.values().sum())
+    }
+
+    /// CPU of some of the processes per connection in microseconds: the median over the rounds.
+    pub(crate) fn cpu_us_of(&self, processes: &[&str]) -> f64 {
+        let sum = |parts: &BTreeMap<_, f64>| {
+            let parts = processes.iter().map(|name| parts.get(name));
+            parts.flatten().sum()
+        };
+        median(self.cpu_parts_us.iter().map(sum))
     }
 
     /// Median of the ratios `self / other` within each round.

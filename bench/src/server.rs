@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use nix::unistd::{User, geteuid};
 use tokio::{net::TcpStream, process::Command};
 
 use switchboard_test_support::process::Process;
@@ -28,7 +29,7 @@ pub(crate) struct Server {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    install: &'static str,
+    pub(crate) install: &'static str,
 }
 
 pub(crate) const REDIS: Program = Program {
@@ -58,7 +59,8 @@ impl Program {
         found.with_context(|| format!("{} is missing: {}", self.name, self.install))
     }
 
-    async fn start(
+    /// Starts it on a free port, with its log and its data in this folder, and waits until it listens.
+    pub(crate) async fn start(
         self,
         folder: &Path,
         arguments: impl FnOnce(u16) -> anyhow::Result<Vec<String>>,
@@ -136,8 +138,7 @@ pub(crate) async fn mosquitto(folder: &Path) -> anyhow::Result<Server> {
     MOSQUITTO
         .start(folder, |port| {
             let file = folder.join(format!("mosquitto-{port}.conf"));
-            let user = nix::unistd::User::from_uid(nix::unistd::geteuid())?;
-            let user = user.map_or_else(|| "mosquitto".to_owned(), |user| user.name);
+            let user = user_name()?;
             let settings = format!(
                 "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n\
                  set_tcp_nodelay true\nmax_queued_messages 0\nlog_type error\nuser {user}\n"
@@ -146,4 +147,12 @@ pub(crate) async fn mosquitto(folder: &Path) -> anyhow::Result<Server> {
             Ok(vec!["-c".to_owned(), file.display().to_string()])
         })
         .await
+}
+
+/// The user of this process, for servers that would otherwise change to their own.
+pub(crate) fn user_name() -> anyhow::Result<String> {
+    let user = User::from_uid(geteuid())?;
+    Ok(user
+        .context("the user of this process does not exist")?
+        .name)
 }

@@ -40,6 +40,14 @@ pub(crate) struct Window {
     pub(crate) errors: u64,
 }
 
+impl Window {
+    /// CPU of some of the counted processes, in microseconds per operation.
+    pub(crate) fn cpu_us_of(&self, processes: &[&str]) -> f64 {
+        let parts = processes.iter().map(|name| self.cpu_parts_us.get(name));
+        parts.flatten().sum()
+    }
+}
+
 /// The windows of one system at one concurrency, in the order of the rounds.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Series {

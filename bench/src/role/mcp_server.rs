@@ -1,10 +1,9 @@
 //! An MCP server of the same library as the gateway: one tool, no credentials, no bus, no device.
 //! It uses the transport settings of the gateway.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
-use axum::{Router, routing::post_service, serve::ListenerExt as _};
-use clap::Args;
+use axum::{Router, routing::post_service};
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -18,24 +17,11 @@ use rmcp::{
     },
 };
 use serde_json::Value;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    net::TcpListener,
-};
 
-use super::{PAYLOAD_BYTES, write_reply};
-use crate::reply::Reply;
+use super::PAYLOAD_BYTES;
 
 /// The default of the gateway.
 const MAX_BODY_BYTES: usize = 1 << 20;
-
-/// Listen address of the server.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    /// `HOST:PORT`
-    #[arg(long)]
-    listen: SocketAddr,
-}
 
 /// A server whose tool immediately returns the same data as the devices.
 #[derive(Clone)]
@@ -66,30 +52,9 @@ impl ServerHandler for EchoServer {
     }
 }
 
-/// Serves until stdin reaches end of input, on a multi-threaded runtime like the gateway.
-pub(super) fn run(options: &Options) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let outcome = runtime.block_on(serve(options));
-    runtime.shutdown_background();
-    outcome
-}
-
-async fn serve(options: &Options) -> anyhow::Result<()> {
-    let listener = TcpListener::bind(options.listen).await?;
-    let listener = listener.tap_io(|stream| {
-        // The option fails only if the client has already disconnected.
-        let _ = stream.set_nodelay(true);
-    });
-    // The same path as on the gateway, so that both receive the same requests.
-    let router = Router::new().route("/mcp/devices/{id}", post_service(service()));
-    write_reply(&Reply::default())?;
-    let mut commands = BufReader::new(tokio::io::stdin()).lines();
-    tokio::select! {
-        served = axum::serve(listener, router) => Ok(served?),
-        ended = commands.next_line() => Ok(ended.map(drop)?),
-    }
+/// The same path as on the gateway, so that both receive the same requests.
+pub(super) fn router() -> Router {
+    Router::new().route("/mcp/devices/{id}", post_service(service()))
 }
 
 fn service() -> StreamableHttpService<EchoServer, NeverSessionManager> {
