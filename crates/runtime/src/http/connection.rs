@@ -15,6 +15,7 @@ use std::{
 use axum::{
     Router,
     body::Body,
+    extract::DefaultBodyLimit,
     http::{HeaderValue, Request, Response, header},
     response::IntoResponse,
 };
@@ -26,7 +27,7 @@ use tokio::{
     time::Instant,
 };
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt;
+use tower::{Layer, ServiceExt};
 use tower_http::catch_panic::{CatchPanic, ResponseForPanic};
 
 use super::{
@@ -51,7 +52,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The router and limits shared by all connections of a port.
 #[derive(Clone)]
 pub(super) struct Handler {
-    service: CatchPanic<Router, PanicResponse>,
+    service: CatchPanic<<DefaultBodyLimit as Layer<Router>>::Service, PanicResponse>,
     limits: Arc<HttpLimits>,
 }
 
@@ -59,9 +60,9 @@ impl Handler {
     /// Wraps the router so that a panic fails only its own request.
     pub(super) fn new(router: Router, limits: Arc<HttpLimits>) -> Self {
         // `BoundedBody` enforces the limit, also for bodies that no extractor reads.
-        let router = router.layer(axum::extract::DefaultBodyLimit::disable());
+        let service = DefaultBodyLimit::disable().layer(router);
         Self {
-            service: CatchPanic::custom(router, PanicResponse),
+            service: CatchPanic::custom(service, PanicResponse),
             limits,
         }
     }
