@@ -5,7 +5,8 @@
 //! 2. [`resolve`] finds the device and the tool;
 //! 3. [`call::prepare`] checks limits and approvals, and builds the call;
 //! 4. the call is made, with [`progress`] if the client asked for it;
-//! 5. [`call::conclude`] turns the answer into a [`result`] or an [`elicitation`].
+//! 5. [`call::conclude`] turns the answer into a [`result`] or an [`elicitation`]; the fast path
+//!    serialises the most common one as a [`plain_result`].
 
 mod approvals;
 pub(super) mod call;
@@ -13,6 +14,7 @@ pub(super) mod catalog;
 pub(super) mod elicitation;
 mod headers;
 pub(super) mod list;
+pub(super) mod plain_result;
 mod progress;
 pub(super) mod resolve;
 mod result;

@@ -105,6 +105,15 @@ impl<'a> DeviceResult<'a> {
         self.fields.input_required
     }
 
+    /// The data of a success that the device sent with nothing else. `None` for any other result.
+    pub(super) fn only_data(&self, answer: &Answer) -> Option<&'a RawValue> {
+        let fields = &self.fields;
+        let others = [fields.error, fields.content, fields.input_required];
+        let is_plain = self.success && self.fault.is_none() && answer.result_valid;
+        let data = fields.data?;
+        (is_plain && others.iter().all(Option::is_none)).then_some(data)
+    }
+
     pub(super) fn into_tool_result(self, attempt: &Attempt, answer: &Answer) -> CallToolResult {
         let mut structured = call_details(attempt, Some(answer.outcome), answer.delivered);
         structured.insert("success".to_owned(), self.success.into());
@@ -165,11 +174,15 @@ fn error_message(error: &RawValue) -> String {
     }
 }
 
-type Parsed = Result<Value, serde_json::Error>;
+pub(super) type Parsed = Result<Value, serde_json::Error>;
 
 /// The data as text and as a value, each if requested. As text, a string is unquoted; any other
 /// value is the device's own JSON, which is serialised again if it contains `\u` escapes.
-fn parse_data(data: &RawValue, as_text: bool, as_value: bool) -> (Option<String>, Option<Parsed>) {
+pub(super) fn parse_data(
+    data: &RawValue,
+    as_text: bool,
+    as_value: bool,
+) -> (Option<String>, Option<Parsed>) {
     let json = data.get();
     let is_plain =
         !json.starts_with('"') && memchr::memmem::find(json.as_bytes(), b"\\u").is_none();

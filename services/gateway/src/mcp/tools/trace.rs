@@ -53,6 +53,11 @@ impl CallSpan {
         Self((!span.is_disabled()).then(|| span.clone()))
     }
 
+    /// The call succeeded, which is the default of a span.
+    pub(in crate::mcp) fn succeed(mut self) {
+        self.0 = None;
+    }
+
     /// Records a failed call. Success is the default of a span.
     pub(in crate::mcp) fn end(mut self, ended: &Result<CallToolResponse, ErrorData>) {
         let Some(span) = self.0.take() else { return };

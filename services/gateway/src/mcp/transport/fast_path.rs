@@ -23,6 +23,7 @@ use crate::{
     mcp::tools::{
         call::{self, ElicitedInput, METHOD, Refusal, ToolCall},
         elicitation::without_settings,
+        plain_result::PlainResult,
         resolve::ResolvedTool,
         trace::{self, CallSpan},
     },
@@ -30,6 +31,8 @@ use crate::{
 
 const METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
 const NAME_HEADER: HeaderName = HeaderName::from_static("mcp-name");
+/// Room for most responses.
+const RESPONSE_BYTES: usize = 1024;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A call whose client reads one result and no notifications.
@@ -98,11 +101,11 @@ fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::
 
 /// A JSON-RPC response, with either a result or an error.
 #[derive(Serialize)]
-struct JsonRpcResponse<'a> {
+struct JsonRpcResponse<'a, R> {
     jsonrpc: &'static str,
     id: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<ServerResult>,
+    result: Option<R>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorData>,
 }
@@ -211,6 +214,10 @@ impl<'a> Request<'a> {
             Ok(prepared) => {
                 let attempt = &prepared.attempt;
                 let ended = attempt.perform(gateway, None).await;
+                if let Some(plain) = PlainResult::new(attempt, &ended) {
+                    span.succeed();
+                    return self.response(StatusCode::OK, Ok(plain));
+                }
                 let capabilities = Some(&self.capabilities);
                 call::conclude(gateway, attempt, &ended, (call, capabilities)).await
             }
@@ -233,7 +240,7 @@ impl<'a> Request<'a> {
     }
 
     fn succeeded(&self, result: CallToolResponse) -> Response {
-        self.response(StatusCode::OK, Ok(result.into()))
+        self.response(StatusCode::OK, Ok(ServerResult::from(result)))
     }
 
     fn failed(&self, error: ErrorData) -> Response {
@@ -241,10 +248,10 @@ impl<'a> Request<'a> {
             ErrorCode::MISSING_REQUIRED_CLIENT_CAPABILITY => StatusCode::BAD_REQUEST,
             _ => StatusCode::OK,
         };
-        self.response(status, Err(error))
+        self.response(status, Err::<ServerResult, _>(error))
     }
 
-    fn response(&self, status: StatusCode, result: Result<ServerResult, ErrorData>) -> Response {
+    fn response<R: Serialize>(&self, status: StatusCode, result: Result<R, ErrorData>) -> Response {
         let (result, error) = match result {
             Ok(result) => (Some(result), None),
             Err(error) => (None, Some(error)),
@@ -255,8 +262,9 @@ impl<'a> Request<'a> {
             result,
             error,
         };
-        match serde_json::to_vec(&message) {
-            Ok(json) => (status, [(header::CONTENT_TYPE, JSON)], json).into_response(),
+        let mut json = Vec::with_capacity(RESPONSE_BYTES);
+        match serde_json::to_writer(&mut json, &message) {
+            Ok(()) => (status, [(header::CONTENT_TYPE, JSON)], json).into_response(),
             Err(error) => {
                 tracing::error!(%error, "a response could not be serialised");
                 internal().into_response()
