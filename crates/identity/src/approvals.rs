@@ -81,7 +81,8 @@ impl Approvals {
             let digests = self.store.approved_digests(org).await?;
             Ok(Some(Arc::new(digests.into_iter().collect())))
         };
-        let read = self.cache.try_get_with(key, read).await;
+        // Boxed: the future is large, and that of every call of a model contains it.
+        let read = Box::pin(self.cache.try_get_with(key, read)).await;
         read.map_err(ApprovalsUnavailable)
     }
 

@@ -83,7 +83,11 @@ impl Attempt {
                 return Err(error);
             }
         };
-        let answer = self.resolve_unknown_device(gateway, answer).await;
+        let answer = match answer.outcome {
+            // Boxed: the future is large, and that of every call contains it.
+            Outcome::Offline => Box::pin(self.resolve_unknown_device(gateway, answer)).await,
+            _ => answer,
+        };
         open.complete(&answer);
         Ok(answer)
     }
@@ -121,9 +125,6 @@ impl Attempt {
     /// Turns `offline` into `unknown_device` if the database has no such device: the bus knows
     /// connected devices only. If the database is unavailable, the answer stays `offline`.
     async fn resolve_unknown_device(&self, gateway: &Gateway, answer: Answer) -> Answer {
-        if answer.outcome != Outcome::Offline {
-            return answer;
-        }
         let device = &self.device;
         let lookup = gateway.store.device(device.org, &device.device);
         let timeout = DEVICE_LOOKUP_TIMEOUT.min(self.time_left());

@@ -1,10 +1,10 @@
 //! `POST /v1/devices/{id}/calls`: creates a call of any mode.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
-    extract::State,
-    http::HeaderMap,
+    extract::{FromRequestParts, State},
+    http::request::Parts,
     response::{IntoResponse, Response},
 };
 use switchboard_bus::Notification;
@@ -34,6 +34,23 @@ use crate::{
     admission::{self, MakeCall},
     bus_unavailable,
 };
+
+/// What the headers of a call request. They are not copied, unlike by the extractor of all headers.
+pub(crate) struct CallHeaders {
+    accepted: Accepted,
+    key: Result<Option<IdempotencyKey>, Problem>,
+}
+
+impl<S: Sync> FromRequestParts<S> for CallHeaders {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(Self {
+            accepted: Accepted::from_headers(&parts.headers),
+            key: IdempotencyKey::from_headers(&parts.headers),
+        })
+    }
+}
 
 /// The response to a synchronous call that the device answered.
 #[derive(ToSchema)]
@@ -86,11 +103,10 @@ pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,
     MakeCall { caller, started }: MakeCall,
     Path(device): Path<DeviceId>,
-    headers: HeaderMap,
+    CallHeaders { accepted, key }: CallHeaders,
     Json(body): Json<CallBody>,
 ) -> Result<Response, Problem> {
     let (request, mode) = body.parse()?;
-    let accepted = Accepted::from_headers(&headers);
     if mode != Mode::Sync && accepted == Accepted::Stream {
         return Err(stream::not_acceptable());
     }
@@ -100,7 +116,7 @@ pub(crate) async fn create(
     if mode != Mode::Sync {
         attempt.origin = None;
     }
-    let key = IdempotencyKey::from_headers(&headers)?;
+    let key = key?;
     if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
         return Err(attempt.not_sent(admission::rate_limited(refused)));
     }

@@ -39,11 +39,11 @@ const OUTCOME_WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The value of the `Idempotency-Key` header.
 #[derive(Debug)]
-pub(super) struct IdempotencyKey<'a>(&'a str);
+pub(super) struct IdempotencyKey(Box<str>);
 
-impl<'a> IdempotencyKey<'a> {
-    pub(super) fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, Problem> {
-        Ok(idempotency::key(headers)?.map(Self))
+impl IdempotencyKey {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, Problem> {
+        Ok(idempotency::key(headers)?.map(|key| Self(key.into())))
     }
 
     /// The key in the scope of this device and of the caller: an API key, or the subject of a
@@ -57,7 +57,7 @@ impl<'a> IdempotencyKey<'a> {
             .chain_update([0])
             .chain_update(owner)
             .chain_update([0])
-            .chain_update(self.0);
+            .chain_update(&*self.0);
         CallKey {
             org: device.org,
             hash: hash.finalize().into(),

@@ -129,12 +129,18 @@ pub(in crate::mcp) async fn prepare<'g>(
     } = target;
     let admitted = gateway.rate_limits.admit_call(&device);
     admitted.map_err(Refusal::RateLimited)?;
-    let (sealer, store) = (&gateway.mcp.sealer, &gateway.store);
-    let input = (input.responses, input.state);
+    let input = match (input.responses, input.state) {
+        (None, None) => Bytes::new(),
+        // Boxed: the future is large, and that of every call contains it.
+        input => {
+            let (sealer, store) = (&gateway.mcp.sealer, &gateway.store);
+            Box::pin(elicitation::input(sealer, store, &call.binding(), input)).await?
+        }
+    };
     let request = CallRequest {
         service: tool.service.clone(),
         params: call.arguments.clone(),
-        input: elicitation::input(sealer, store, &call.binding(), input).await?,
+        input,
         timeout: tool.timeout,
     };
     let caller = (&call.client.caller, CallVia::Mcp);
@@ -242,7 +248,8 @@ pub(in crate::mcp) async fn conclude(
     let Some(required) = device_result.input_required() else {
         return Ok(device_result.into_tool_result(attempt, answer).into());
     };
-    match elicit(gateway, &call.binding(), required, capabilities).await {
+    // Boxed: the future is large, and that of every call contains it.
+    match Box::pin(elicit(gateway, &call.binding(), required, capabilities)).await {
         Ok(required) => Ok(required.into()),
         Err(ElicitationError::Invalid(reason)) => {
             Ok(result::elicitation_failed(attempt, answer, &reason).into())

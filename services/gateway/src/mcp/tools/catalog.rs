@@ -104,7 +104,8 @@ impl ToolCatalog {
         {
             return Ok(Some(known));
         }
-        self.get(gateway, device, naming).await
+        // Boxed: the future is large, and that of every call contains it.
+        Box::pin(self.get(gateway, device, naming)).await
     }
 
     /// The tools of a connected device. `None` if it has not registered any.
@@ -120,7 +121,8 @@ impl ToolCatalog {
         if let Some(known) = self.cache.get(&(digest, naming)) {
             return Ok(Some(known));
         }
-        match gateway.live_services(org, presence).await? {
+        // Boxed for the same reason.
+        match Box::pin(gateway.live_services(org, presence)).await? {
             Some(json) => self.parsed(digest, &json, naming).map(Some),
             None => Ok(None),
         }

@@ -164,17 +164,13 @@ impl Elicitation {
     }
 }
 
-/// A client's responses as the input of the device: `{"responses", "state"}`. Empty without
-/// responses and state.
+/// A client's responses as the input of the device: `{"responses", "state"}`.
 pub(super) async fn input(
     sealer: &StateSealer,
     store: &Store,
     binding: &Binding<'_>,
     (responses, state): (Option<InputResponses>, Option<&str>),
 ) -> Result<Bytes, ErrorData> {
-    if responses.is_none() && state.is_none() {
-        return Ok(Bytes::new());
-    }
     let responses = responses.unwrap_or_default();
     check_responses(&responses)?;
     let state = match state {

@@ -169,7 +169,8 @@ impl DeviceNameCache {
         if let Some(cached) = self.devices.get(&key) {
             return Ok(Some(cached));
         }
-        match search(gateway, org, part).await? {
+        // Boxed: the future is large, and that of every call contains it.
+        match Box::pin(search(gateway, org, part)).await? {
             DeviceMatch::Unique(device) => {
                 self.devices.insert(key, device.clone());
                 Ok(Some(device))

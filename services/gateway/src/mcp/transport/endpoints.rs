@@ -62,12 +62,12 @@ enum Route {
 /// The routes of the MCP endpoints.
 pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
     let admit = middleware::from_fn_with_state(Arc::clone(gateway), auth::admit);
+    let services = Arc::new(Services::new(config, gateway));
     let endpoints = Router::new()
-        .route("/mcp", endpoint(Route::All))
-        .route("/mcp/devices/{id}", endpoint(Route::Device))
-        .route("/mcp/npcs/{id}", endpoint(Route::Npc))
+        .route("/mcp", endpoint(Route::All, &services))
+        .route("/mcp/devices/{id}", endpoint(Route::Device, &services))
+        .route("/mcp/npcs/{id}", endpoint(Route::Npc, &services))
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(Extension(Arc::new(Services::new(config, gateway))))
         .layer(admit);
     let metadata_paths = format!("{}/{{*path}}", metadata::WELL_KNOWN);
     let routes = endpoints
@@ -80,12 +80,12 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
     }
 }
 
-fn endpoint(route: Route) -> MethodRouter<Arc<Gateway>> {
+fn endpoint(route: Route, services: &Arc<Services>) -> MethodRouter<Arc<Gateway>> {
     let listen =
         move |State(gateway), Extension(caller), request| listen(gateway, caller, route, request);
-    let serve = move |State(gateway), Extension(caller), Extension(services), request| {
-        let context = (route, services);
-        serve(gateway, caller, context, request)
+    let services = Arc::clone(services);
+    let serve = move |State(gateway), Extension(caller), request| {
+        serve(gateway, caller, (route, services), request)
     };
     get(listen).post(serve)
 }
@@ -133,7 +133,8 @@ async fn client(
         }
         Route::Npc => {
             let Path(npc) = Path::<String>::from_request_parts(head, &()).await?;
-            Endpoint::Npc(npc::find(gateway, caller.org, &npc).await?)
+            // Boxed: the future is large, and that of every request contains it.
+            Endpoint::Npc(Box::pin(npc::find(gateway, caller.org, &npc)).await?)
         }
     };
     Ok(ClientContext { caller, endpoint })
@@ -167,6 +168,25 @@ async fn serve(
         }
         FastPath::NotTaken => {}
     }
+    // Boxed: the future is large, and that of every request contains it.
+    Box::pin(serve_by_rmcp(
+        &gateway,
+        client,
+        &services,
+        encoding,
+        (head, body),
+    ))
+    .await
+}
+
+/// Serves a request that is not on the fast path.
+async fn serve_by_rmcp(
+    gateway: &Arc<Gateway>,
+    client: ClientContext,
+    services: &Services,
+    encoding: Encoding,
+    (mut head, body): (Parts, Bytes),
+) -> Result<Response, Problem> {
     let body = match encoding.decode(&mut head.headers, body) {
         Ok(body) => body,
         Err(error) => return encoding.encode(encoding::undecodable(&error)).await,
@@ -178,14 +198,14 @@ async fn serve(
     };
     if let Some(session) = SessionId::from_headers(&head.headers) {
         if let SessionAction::Cancel(request) = &action {
-            session::cancel(&gateway, &client, &session, request).await;
+            session::cancel(gateway, &client, &session, request).await;
         }
         head.extensions.insert(session);
     }
     let service = services.select(&client);
     if subscribe::is_subscription(&head.headers) {
         let request = (&head, encoding);
-        match subscribe::admit(&gateway, &client, request, &body).await {
+        match subscribe::admit(gateway, &client, request, &body).await {
             Ok(subscription) => {
                 // Without the client, whose NPC would stay in memory as long as the stream.
                 head.extensions.insert(subscription);
