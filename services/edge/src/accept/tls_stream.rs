@@ -20,7 +20,9 @@ use tokio::{
     net::TcpStream,
 };
 
-use self::records::{append, begins_with_record, discard, encode, invalid_data, put};
+use self::records::{
+    MAX_RECORD_BYTES, append, begins_with_record, discard, encode, invalid_data, put,
+};
 use crate::connection::buffers::{self, ReadBuffer};
 
 /// Bytes of a client before its handshake is complete. The ClientHello of a device has about 300,
@@ -57,6 +59,11 @@ struct Session {
 #[derive(Debug, thiserror::Error)]
 #[error("the client sent more than {MAX_HANDSHAKE_BYTES} bytes before the handshake was complete")]
 struct TooLong;
+
+/// After the handshake a client has no reason to send a message that is longer than a record.
+#[derive(Debug, thiserror::Error)]
+#[error("a handshake message of the client is longer than a record")]
+struct TooManyFragments;
 
 impl TlsStream {
     /// Completes the handshake on an accepted socket.
@@ -206,8 +213,8 @@ impl Session {
         if self.received.is_empty() {
             let consumed = self.process(bytes, reader, |_| Ok(()))?;
             let rest = bytes.get(consumed..).unwrap_or_default();
-            self.received.extend_from_slice(rest);
-            return Ok(());
+            self.received = rest.to_vec();
+            return self.check_received();
         }
         append(&mut self.received, bytes);
         if !begins_with_record(&self.received) {
@@ -217,6 +224,15 @@ impl Session {
         let consumed = self.process(&mut received, reader, |_| Ok(()))?;
         discard(&mut received, consumed);
         self.received = received;
+        self.check_received()
+    }
+
+    /// Refuses a client whose records are complete but are kept: rustls waits for the rest of a
+    /// handshake message, and sets no limit to the records that carry its fragments.
+    fn check_received(&self) -> io::Result<()> {
+        if self.received.len() > MAX_RECORD_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, TooManyFragments));
+        }
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use tokio::io::ReadBuf;
 /// The type, the version and the length of a record.
 const HEADER_BYTES: usize = 5;
 /// The longest record. A longer one is refused when its header has arrived.
-const MAX_RECORD_BYTES: usize = HEADER_BYTES + 16 * 1024 + 256;
+pub(super) const MAX_RECORD_BYTES: usize = HEADER_BYTES + 16 * 1024 + 256;
 
 /// Appends what the session sends by itself.
 pub(super) fn encode(
@@ -54,12 +54,10 @@ pub(super) fn put(reader: &mut ReadBuf<'_>, bytes: &[u8]) -> usize {
     fits.len()
 }
 
-/// Removes bytes at the front. An empty vector owns no memory.
+/// Removes bytes at the front. What is left owns no more memory than it needs.
 pub(super) fn discard(bytes: &mut Vec<u8>, count: usize) {
-    if count == bytes.len() {
-        *bytes = Vec::new();
-    } else {
-        bytes.drain(..count);
+    if count > 0 {
+        *bytes = bytes.split_off(count);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use rustls::{ClientConfig, RootCertStore};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use rustls::{ClientConfig, ConnectionTrafficSecrets, RootCertStore};
 use rustls_pki_types::PrivateKeyDer;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -26,11 +27,12 @@ async fn connect() -> (TlsStream, client::TlsStream<TcpStream>) {
         .unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(certificate).unwrap();
-    let client = ClientConfig::builder_with_provider(provider)
+    let mut client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    client.enable_secret_extraction = true;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let accept = async {
@@ -105,4 +107,53 @@ async fn more_than_the_socket_accepts_is_sent() {
     assert_eq!(end.unwrap(), 0);
     client.shutdown().await.unwrap();
     assert_eq!(server.read(&mut received).await.unwrap(), 0);
+}
+
+/// A record of a handshake message's fragment, which no client of a library sends.
+fn fragment(secrets: &ConnectionTrafficSecrets, sequence: u64, fragment: &[u8]) -> Vec<u8> {
+    const HANDSHAKE: u8 = 22;
+    let ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else {
+        panic!("another cipher suite");
+    };
+    let mut sealed = [fragment, &[HANDSHAKE]].concat();
+    // Padding.
+    sealed.resize(16 * 1024, 0);
+    let length = u16::try_from(sealed.len() + AES_256_GCM.tag_len()).unwrap();
+    let [high, low] = length.to_be_bytes();
+    let header = [23, 3, 3, high, low];
+    let mut nonce = <[u8; 12]>::try_from(iv.as_ref()).unwrap();
+    for (byte, number) in nonce[4..].iter_mut().zip(sequence.to_be_bytes()) {
+        *byte ^= number;
+    }
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).unwrap());
+    key.seal_in_place_append_tag(nonce, Aad::from(header), &mut sealed)
+        .unwrap();
+    [&header[..], &sealed].concat()
+}
+
+#[tokio::test]
+async fn fragments_of_a_handshake_message_are_not_collected() {
+    let (mut server, client) = connect().await;
+    let (mut tcp, session) = client.into_inner();
+    let (first, secrets) = session.dangerous_extract_secrets().unwrap().tx;
+    let send = async {
+        // A KeyUpdate that claims to have 65,535 bytes.
+        let begin = [24, 0, 0xff, 0xff];
+        let mut sequence = first;
+        let mut record = fragment(&secrets, sequence, &begin);
+        while tcp.write_all(&record).await.is_ok() {
+            sequence += 1;
+            record = fragment(&secrets, sequence, &[0]);
+        }
+    };
+    let receive = async {
+        let refused = server.read(&mut [0]).await.unwrap_err();
+        let owned = owned_bytes(&server);
+        drop(server);
+        (refused, owned)
+    };
+    let ((), (refused, owned)) = tokio::join!(send, receive);
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    assert!(owned <= 4 * records::MAX_RECORD_BYTES, "{owned} bytes");
 }
