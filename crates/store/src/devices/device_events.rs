@@ -74,7 +74,9 @@ pub(crate) struct DeviceChange {
 }
 
 impl Store {
-    /// Writes all events, or none. Repeated and late events yield the same result.
+    /// Writes all events, or none. Repeated and late events yield the same result, except that
+    /// different services which a device registers within the first 5 s of one connection may arrive
+    /// in any order.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the database cannot accept one of the events (an unknown

@@ -215,31 +215,32 @@ pub(crate) async fn insert_contents(
 }
 
 /// Inserts or updates the current registrations, after [`devices::upsert`](super::upsert) locked the
-/// rows of their devices. Services that a device registers again are not written: its row keeps the
-/// connection and the time at which it first registered them. So other services of a connection
-/// that is not the newest one known do not replace them. Of two registrations, the newer
-/// connection wins, then the later time.
+/// rows of their devices. Of two registrations, the newer connection wins, then the later time.
+///
+/// Nothing is written for a device that comes back with the stored services: its row keeps the
+/// connection and the time at which it first registered them. A registration counts as that of a
+/// device that comes back in the first 5 s of its connection (an epoch is a time in microseconds).
+/// A later one is always written, so that one before it, which arrives late, does not replace it.
+/// Other services of a connection that is not the newest one known replace nothing.
 pub(crate) async fn upsert(
     connection: &mut PgConnection,
     changes: &[DeviceChange],
 ) -> Result<(), sqlx::Error> {
-    let registered: Vec<_> = changes
-        .iter()
-        .filter_map(|change| Some((change, change.registration.as_ref()?)))
-        .collect();
-    let changed = changed(connection, &registered).await?;
-    if changed.is_empty() {
-        return Ok(());
-    }
     let (mut orgs, mut devices, mut digests) = (Vec::new(), Vec::new(), Vec::new());
     let (mut epochs, mut times, mut newest) = (Vec::new(), Vec::new(), Vec::new());
-    for (change, registration) in changed {
+    for change in changes {
+        let Some(registration) = &change.registration else {
+            continue;
+        };
         orgs.push(change.device.org.uuid());
         devices.push(change.device.device.as_str());
         digests.push(registration.digest.0.as_slice());
         epochs.push(registration.epoch);
         times.push(registration.at);
         newest.push(change.epoch);
+    }
+    if orgs.is_empty() {
+        return Ok(());
     }
     sqlx::query!(
         "INSERT INTO service_registrations AS known (org_id, device_id, digest, epoch, registered_at)
@@ -248,6 +249,9 @@ pub(crate) async fn upsert(
              AS told (org_id, device_id, digest, epoch, registered_at, newest_epoch)
          WHERE NOT EXISTS (SELECT FROM forgotten_devices gone
              WHERE gone.org_id = told.org_id AND gone.device_id = told.device_id AND gone.epoch >= told.epoch)
+           AND NOT EXISTS (SELECT FROM service_registrations same
+             WHERE same.org_id = told.org_id AND same.device_id = told.device_id AND same.digest = told.digest
+               AND told.registered_at < to_timestamp(told.epoch / 1e6::float8) + interval '5 seconds')
            AND NOT EXISTS (SELECT FROM devices JOIN service_registrations USING (org_id, device_id)
              WHERE org_id = told.org_id AND device_id = told.device_id AND devices.epoch > told.newest_epoch)
          ON CONFLICT (org_id, device_id) DO UPDATE SET
@@ -264,43 +268,6 @@ pub(crate) async fn upsert(
     .await?;
     Ok(())
 }
-
-/// Those whose digest is not the stored one.
-async fn changed<'a>(
-    connection: &mut PgConnection,
-    registered: &[Registered<'a>],
-) -> Result<Vec<Registered<'a>>, sqlx::Error> {
-    if registered.is_empty() {
-        return Ok(Vec::new());
-    }
-    let (mut orgs, mut devices, mut digests) = (Vec::new(), Vec::new(), Vec::new());
-    for (change, registration) in registered {
-        orgs.push(change.device.org.uuid());
-        devices.push(change.device.device.as_str());
-        digests.push(registration.digest.0.as_slice());
-    }
-    let places = sqlx::query_scalar!(
-        r#"SELECT place - 1 AS "place!"
-           FROM UNNEST($1::uuid[], $2::text[], $3::bytea[]) WITH ORDINALITY AS told (org_id, device_id, digest, place)
-           WHERE NOT EXISTS (SELECT FROM service_registrations known
-               WHERE known.org_id = told.org_id AND known.device_id = told.device_id AND known.digest = told.digest)
-           ORDER BY place"#,
-        &orgs,
-        &devices as &[&str],
-        &digests as &[&[u8]]
-    )
-    .fetch_all(connection)
-    .await?;
-    let places = places
-        .into_iter()
-        .filter_map(|place| usize::try_from(place).ok());
-    Ok(places
-        .filter_map(|place| registered.get(place).copied())
-        .collect())
-}
-
-/// A device that registered services, and its last registration in a batch.
-type Registered<'a> = (&'a DeviceChange, &'a RegistrationChange);
 
 /// The last registration of a device in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

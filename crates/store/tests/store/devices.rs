@@ -168,27 +168,39 @@ async fn services_registered_again_keep_their_row() {
         let services = services(&store, org, &toy).await;
         (toy.epoch, toy.registered_at, services)
     };
-    let registers = |epoch, second, services| {
+    // An epoch is the time at which its connection begins.
+    let epoch = |begin: i64| timestamp(begin).timestamp_micros();
+    let registers = |begin, second, services| {
         let registered = registered(services, true);
-        event(org, "toy", epoch, second, registered)
+        event(org, "toy", epoch(begin).unsigned_abs(), second, registered)
     };
-    let connects = |epoch, second| event(org, "toy", epoch, second, DeviceEventKind::Connected);
+    let connects = |begin| {
+        let epoch = epoch(begin).unsigned_abs();
+        event(org, "toy", epoch, begin, DeviceEventKind::Connected)
+    };
+    let stored = |begin, second, services: &str| {
+        let services = services.to_owned();
+        (epoch(begin), Some(timestamp(second)), Some(services))
+    };
     // The first registration counts, even of an older connection.
-    record(&[connects(2, 1)]).await;
-    let first = (2, Some(timestamp(2)), Some(OLD.to_owned()));
-    assert_eq!(record(&[registers(1, 2, OLD)]).await, first);
-    let again = (4, Some(timestamp(2)), Some(OLD.to_owned()));
-    let returns = [connects(4, 5), registers(4, 6, OLD)];
-    assert_eq!(record(&returns).await, again);
+    record(&[connects(20)]).await;
+    let first = record(&[registers(10, 21, OLD)]).await;
+    assert_eq!(first, stored(20, 21, OLD));
+    let returns = [connects(40), registers(40, 41, OLD)];
+    assert_eq!(record(&returns).await, stored(40, 21, OLD));
     // Late: a newer connection has registered the former services again.
-    let late = [connects(3, 3), registers(3, 4, NEW)];
-    assert_eq!(record(&late).await, again);
-    let other = (4, Some(timestamp(7)), Some(NEW.to_owned()));
-    assert_eq!(record(&[registers(4, 7, NEW)]).await, other);
+    let late = [connects(30), registers(30, 31, NEW)];
+    assert_eq!(record(&late).await, stored(40, 21, OLD));
+    let other = record(&[registers(40, 50, NEW)]).await;
+    assert_eq!(other, stored(40, 50, NEW));
+    // Late: the connection itself has registered its services again.
+    let again = record(&[registers(40, 52, NEW)]).await;
+    assert_eq!(again, stored(40, 52, NEW));
+    let late = record(&[registers(40, 51, OLD)]).await;
+    assert_eq!(late, stored(40, 52, NEW));
     // The next connection begins before its registration arrives.
-    let moved = (6, Some(timestamp(8)), Some(OLD.to_owned()));
-    let moves = [registers(5, 8, OLD), connects(6, 9)];
-    assert_eq!(record(&moves).await, moved);
+    let moves = [registers(54, 55, OLD), connects(60)];
+    assert_eq!(record(&moves).await, stored(60, 55, OLD));
 }
 
 #[tokio::test]
