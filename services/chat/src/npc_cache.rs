@@ -2,17 +2,22 @@
 //! until a change is published, and covers outages of the database. Devices with the same NPC share
 //! one copy.
 
+mod weight;
+
 use std::{
+    cmp::Ordering,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use quick_cache::{Weighter, sync::Cache};
+use quick_cache::sync::Cache;
 use switchboard_bus::Bus;
 use switchboard_protocol::id::{DeviceKey, NpcId};
-use switchboard_runtime::{budget::Budgets, response_budget::json_bytes};
+use switchboard_runtime::budget::Budgets;
 use switchboard_store::{Npc, Store};
 use tracing::warn;
+
+use weight::{Cached, Weight};
 
 /// How long an NPC is used after it was read, where the publication of a change was lost.
 const TTL: Duration = Duration::from_secs(30);
@@ -41,38 +46,6 @@ struct Binding {
     /// That of the organisation's NPCs before the lookup.
     edition: u64,
     read_at: Instant,
-}
-
-#[derive(Clone)]
-struct Cached {
-    npc: Arc<Npc>,
-    /// That in which it was read.
-    edition: u64,
-    /// Measured once, since the cache asks often.
-    bytes: u64,
-}
-
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<NpcId, Cached> for Weight {
-    fn weight(&self, _: &NpcId, cached: &Cached) -> u64 {
-        cached.bytes
-    }
-}
-
-/// Estimated size in memory. Most of it are texts. An item of a list takes a `String` more.
-fn bytes(npc: &Npc) -> usize {
-    let settings = &npc.effective.settings;
-    let (persona, tools) = (&settings.persona, &settings.tools);
-    let items = settings.tags.len()
-        + persona.greeting.len()
-        + persona.forbidden_topics.len()
-        + tools.allow.as_ref().map_or(0, Vec::len)
-        + tools.deny.len();
-    let devices = npc.settings.devices.iter().map(|id| id.as_str().len());
-    let texts = json_bytes(settings) + devices.sum::<usize>();
-    size_of::<Npc>() + texts + (items + npc.settings.devices.len()) * 2 * size_of::<String>()
 }
 
 /// The database is unavailable and the cache has no entry for the device.
@@ -147,23 +120,16 @@ impl NpcCache {
         let npc = npc?;
         let version = |npc: &Npc| (npc.version, npc.effective_version);
         if let Some(shared) = self.npcs.get(&npc.id) {
-            if version(&shared.npc) == version(&npc) {
-                return Some(shared.npc);
-            }
-            // It was read before the change that the shared one has.
-            if shared.edition > edition {
-                return Some(Arc::new(npc));
+            match version(&npc).cmp(&version(&shared.npc)) {
+                // It was read before the change that the shared one has.
+                Ordering::Less => return Some(Arc::new(npc)),
+                Ordering::Equal => return Some(shared.npc),
+                Ordering::Greater => {}
             }
         }
-        let bytes = bytes(&npc) as u64;
-        let npc = Arc::new(npc);
-        let cached = Cached {
-            npc: Arc::clone(&npc),
-            edition,
-            bytes,
-        };
-        self.npcs.insert(npc.id, cached);
-        Some(npc)
+        let cached = Cached::new(npc);
+        self.npcs.insert(cached.npc.id, cached.clone());
+        Some(cached.npc)
     }
 }
 

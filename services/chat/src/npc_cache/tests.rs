@@ -59,19 +59,26 @@ fn devices_share_the_npc_until_it_changes() {
         second.as_ref().unwrap()
     ));
     default.version += 1;
+    default.effective_version = Some(2);
     let changed = cache.insert(&device(default.org, 1), Some(default.clone()), 1);
     assert_eq!(*changed.unwrap(), default);
     // The first device has the NPC that its organisation has now.
     let found = |number| cache.get(&device(default.org, number)).map(|(_, npc)| npc);
     assert_eq!(*found(0).flatten().unwrap(), default);
-    // A lookup that began before the change does not undo it.
-    let before = Npc {
-        version: 1,
-        ..default.clone()
-    };
-    let late = cache.insert(&device(default.org, 2), Some(before.clone()), 0);
-    assert_eq!(*late.unwrap(), before);
-    assert_eq!(*found(1).flatten().unwrap(), default);
+    // A lookup that began before a change of the NPC or its template does not undo it, not even in
+    // the same edition: a change can be read before it is published.
+    for (version, effective_version) in [(1, Some(2)), (2, Some(1))] {
+        for edition in [0, 1] {
+            let before = Npc {
+                version,
+                effective_version,
+                ..default.clone()
+            };
+            let late = cache.insert(&device(default.org, 2), Some(before.clone()), edition);
+            assert_eq!(*late.unwrap(), before);
+            assert_eq!(*found(1).flatten().unwrap(), default);
+        }
+    }
     cache.insert(&device(default.org, 0), None, 1);
     assert_eq!((found(0), found(3)), (Some(None), None));
 }
@@ -80,17 +87,11 @@ fn devices_share_the_npc_until_it_changes() {
 fn cache_is_bounded_by_bytes_and_holds_the_largest_npc() {
     let cache = new_cache();
     // Measured once: that takes long for the largest one.
-    let npc = Arc::new(npc(&"x".repeat(1024 * 1024 - 8 * 1024)));
-    let bytes = bytes(&npc) as u64;
-    assert!(bytes > 1_000_000, "{bytes}");
+    let cached = Cached::new(npc(&"x".repeat(1024 * 1024 - 8 * 1024)));
+    assert!(cached.bytes > 1_000_000, "{}", cached.bytes);
     for _ in 0..40 {
         let id = NpcId::from_uuid(Uuid::now_v7());
-        let cached = Cached {
-            npc: Arc::clone(&npc),
-            edition: 0,
-            bytes,
-        };
-        cache.npcs.insert(id, cached);
+        cache.npcs.insert(id, cached.clone());
         assert!(cache.npcs.get(&id).is_some());
         assert!(cache.npcs.weight() <= CACHE_BYTES as u64);
     }
