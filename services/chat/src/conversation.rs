@@ -1,4 +1,5 @@
 //! Conversations: what one is, and where they are stored.
 
+mod latest;
 pub(crate) mod model;
 pub(crate) mod store;

@@ -1,28 +1,22 @@
-//! Conversations on the bus, where all replicas find them. A replica keeps those of its latest turns,
-//! with their versions, so that the next update need not read them.
+//! Conversations on the bus, where all replicas find them.
 //! Invariant: updates compare versions, so an exchange that another replica stored is never lost, and
 //! nothing is taken from a conversation that was deleted.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quick_cache::{Weighter, sync::Cache};
 use switchboard_bus::{Bus, BusError, ConversationKey, SaveOutcome};
 use switchboard_runtime::{budget::Budgets, clock::unix_now_ms};
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use crate::conversation::model::{Conversation, Exchange};
+use crate::conversation::{
+    latest::LatestConversations,
+    model::{Conversation, Exchange},
+};
 
 /// Attempts to update a conversation that others update at the same time.
 const MAX_ATTEMPTS: usize = 5;
-
-/// Size of the latest conversations in memory.
-const CACHE_BYTES: usize = 16 * 1024 * 1024;
-/// Expected number of them.
-const CACHE_ENTRIES: usize = 4_096;
-/// How long a conversation without an update stays in memory.
-const CACHE_TTL: Duration = Duration::from_secs(60);
 
 /// Pauses between two reads of a conversation that is about to change.
 const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -33,44 +27,21 @@ pub(crate) struct ConversationStore {
     bus: Bus,
     /// A conversation without a message for this long has ended.
     idle_timeout: Duration,
-    latest: Cache<ConversationKey, Latest, Weight>,
-}
-
-/// A conversation as this replica has stored it.
-#[derive(Clone)]
-struct Latest {
-    version: u64,
-    conversation: Arc<Conversation>,
-    /// Its JSON. In memory it takes about as much.
-    bytes: usize,
-    stored_at: Instant,
-}
-
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<ConversationKey, Latest> for Weight {
-    fn weight(&self, key: &ConversationKey, latest: &Latest) -> u64 {
-        let exchanges = latest.conversation.exchanges.len() * size_of::<Exchange>();
-        let names = size_of::<Conversation>() + 2 * key.name.len();
-        (latest.bytes + exchanges + names) as u64
-    }
+    latest: LatestConversations,
 }
 
 impl ConversationStore {
     pub(crate) fn new(bus: Bus, idle_timeout: Duration, budgets: &Budgets) -> Self {
-        budgets.reserve("latest_conversations", CACHE_BYTES);
         Self {
             bus,
             idle_timeout,
-            latest: Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES as u64, Weight),
+            latest: LatestConversations::new(budgets),
         }
     }
 
     /// Forgets conversations in memory that had no update for a while: they may have ended.
     pub(crate) fn sweep(&self) {
-        self.latest
-            .retain(|_, latest| latest.stored_at.elapsed() < CACHE_TTL);
+        self.latest.sweep();
     }
 
     /// The stored conversation; `None` while the bus is unavailable, too.
@@ -116,14 +87,18 @@ impl ConversationStore {
     }
 
     /// Updates a conversation, again when another replica updated it in between. `None` from
-    /// `change` deletes it.
+    /// `change` deletes it. `change` may run several times, first on an outdated state; only its
+    /// last run counts.
     pub(crate) async fn update(
         &self,
         key: &ConversationKey,
         change: impl Fn(Option<Conversation>) -> Option<Conversation>,
     ) -> Option<Arc<Conversation>> {
-        let mut stored = match self.latest.remove(key) {
-            Some((_, latest)) => Stored::from(latest),
+        let mut stored = match self.latest.take(key) {
+            Some((version, conversation)) => Stored {
+                version: Some(version),
+                conversation: Some(conversation),
+            },
             None => match self.bus.conversation(key).await {
                 Ok(stored) => stored.into(),
                 Err(error) => {
@@ -177,13 +152,8 @@ impl ConversationStore {
         let saved = self.bus.save_conversation(key, version, json, due_in);
         Ok(match saved.await? {
             SaveOutcome::Saved(version) => {
-                let latest = Latest {
-                    version,
-                    conversation: Arc::clone(&conversation),
-                    bytes,
-                    stored_at: Instant::now(),
-                };
-                self.latest.insert(key.clone(), latest);
+                let latest = Arc::clone(&conversation);
+                self.latest.insert(key.clone(), version, latest, bytes);
                 Attempt::Done(Some(conversation))
             }
             SaveOutcome::Conflict(current) => Attempt::Conflict(current.into()),
@@ -195,15 +165,6 @@ impl ConversationStore {
 struct Stored {
     version: Option<u64>,
     conversation: Option<Arc<Conversation>>,
-}
-
-impl From<Latest> for Stored {
-    fn from(latest: Latest) -> Self {
-        Self {
-            version: Some(latest.version),
-            conversation: Some(latest.conversation),
-        }
-    }
 }
 
 impl From<Option<switchboard_bus::Conversation>> for Stored {
@@ -231,62 +192,4 @@ pub(crate) fn parse(stored: &switchboard_bus::Conversation) -> Option<Conversati
 }
 
 #[cfg(test)]
-mod tests {
-    use switchboard_bus::{BusConfig, LocalHub};
-    use switchboard_protocol::id::OrgId;
-    use switchboard_runtime::shutdown::Shutdown;
-    use uuid::Uuid;
-
-    use super::*;
-
-    /// Stores of this many replicas.
-    fn replicas<const N: usize>(shutdown: &Shutdown) -> [ConversationStore; N] {
-        let hub = LocalHub::default();
-        std::array::from_fn(|number| {
-            let config = BusConfig::local(&hub, format!("chat-{number}"));
-            let registry = prometheus::Registry::new();
-            let bus = Bus::start(config, &registry, shutdown).unwrap();
-            let budgets = Budgets::new(&registry).unwrap();
-            ConversationStore::new(bus, Duration::from_secs(600), &budgets)
-        })
-    }
-
-    fn key() -> ConversationKey {
-        ConversationKey {
-            org: OrgId::from_uuid(Uuid::from_u128(7)),
-            name: "nobody/device:toy-1".to_owned(),
-        }
-    }
-
-    /// Stores an exchange. Returns the messages of the conversation.
-    async fn add_message(store: &ConversationStore, message: &str) -> Vec<String> {
-        let exchange = Exchange::start(message.to_owned(), message);
-        let (key, new_conversation) = (key(), || Conversation::new(None, None));
-        let stored = store.upsert_exchange(&key, new_conversation, &exchange);
-        let stored = stored.await.unwrap();
-        let exchanges = stored.exchanges.iter();
-        exchanges.map(|exchange| exchange.message.clone()).collect()
-    }
-
-    #[tokio::test]
-    async fn replicas_continue_what_others_have_stored() {
-        let shutdown = Shutdown::new();
-        let [one, two] = replicas(&shutdown);
-        assert_eq!(add_message(&one, "a").await, ["a"]);
-        assert_eq!(add_message(&two, "b").await, ["a", "b"]);
-        assert_eq!(add_message(&one, "c").await, ["a", "b", "c"]);
-        assert_eq!(add_message(&one, "d").await, ["a", "b", "c", "d"]);
-    }
-
-    #[tokio::test]
-    async fn deleted_conversation_is_not_continued() {
-        let shutdown = Shutdown::new();
-        let [one, two] = replicas(&shutdown);
-        assert_eq!(add_message(&one, "a").await, ["a"]);
-        assert_eq!(two.update(&key(), |_| None).await, None);
-        assert_eq!(add_message(&one, "b").await, ["b"]);
-        assert_eq!(one.update(&key(), |_| None).await, None);
-        assert!(one.latest.is_empty());
-        assert_eq!(add_message(&two, "c").await, ["c"]);
-    }
-}
+mod tests;
