@@ -198,7 +198,7 @@ struct Ended {
     is_acknowledged: bool,
 }
 
-/// Ends a turn that is not answered with a sentence.
+/// Ends a turn that is not answered: its user reads a sentence.
 fn refuse(
     chat: &Chat,
     turn: &Turn,
@@ -307,24 +307,30 @@ async fn answer(chat: &Chat, (turn, message): (&Turn, UserMessage), active: &Act
     close(chat, (turn, &message), sink, end).await
 }
 
-/// Stores the exchange and acknowledges the turn, in one round trip and in this order unless the
-/// exchange is stored at another server or another replica updates the conversation. Then ends the
-/// reply.
+/// Stores the exchange and ends the reply, and meanwhile acknowledges the turn. The exchange is stored
+/// before the acknowledgement, unless the conversation is not in memory, another replica has updated
+/// it, or it is stored at another server.
 async fn close(
     chat: &Chat,
     (turn, message): (&Turn, &UserMessage),
     sink: TurnSink<'_>,
     end: TurnEnd,
 ) -> Ended {
-    let is_interrupted = !matches!(end, TurnEnd::Answered | TurnEnd::Failed);
+    let is_interrupted = matches!(
+        end,
+        TurnEnd::Stopped | TurnEnd::Superseded | TurnEnd::Apologized
+    );
     let (conversation, acknowledged) = tokio::join!(
         biased;
-        answer::close(chat, message, sink, is_interrupted),
+        async {
+            let conversation = answer::close(chat, message, sink, is_interrupted).await;
+            if end != TurnEnd::Stopped {
+                chat.bus.finish_reply(turn);
+            }
+            conversation
+        },
         chat.bus.complete_turn(&turn.id),
     );
-    if end != TurnEnd::Stopped {
-        chat.bus.finish_reply(turn);
-    }
     Ended {
         end,
         conversation: conversation.map(|conversation| (message.key(), conversation)),
