@@ -240,8 +240,9 @@ async fn follow_keys(node: Arc<Node>) {
         }
         // Before the first keys: nothing is accepted without its quotas.
         node.follow_quotas(&mut unusable).await;
-        tickets_of = node.follow_ticket_keys(tickets_of).await;
         known = node.read_keys(known).await.unwrap_or_default();
+        // Last: tickets save work, and revocations do not wait for their keys.
+        tickets_of = node.follow_ticket_keys(tickets_of).await;
         tokio::select! {
             biased;
             () = node.keys_changed.notified() => {}
