@@ -34,7 +34,7 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
                 }
             }
             BusAction::Cancel(task) => {
-                // A reply that takes too long ends with a sentence for the device.
+                // Wakes the connection: a reply that takes too long has a sentence to send.
                 handle.update_turns(&edge, |_| ());
                 cancel(&edge, &handle, Some(task.0)).await;
             }

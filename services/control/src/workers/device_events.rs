@@ -24,9 +24,9 @@ const READ_EVENTS: usize = 1_000;
 const MAX_WAITING_EVENTS: usize = 16 * READ_EVENTS;
 /// How long a read from the bus waits for events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the writer collects events after it began a transaction, unless a full batch waits. A
-/// single event is written at once, and a storm in few transactions: the costs of one are those of
-/// a hundred rows.
+/// How long the writer collects events after it began a transaction, unless a full batch has been
+/// read. An event after a pause is written at once, and a storm in few transactions: the costs of one
+/// are those of a hundred rows.
 const COLLECT_TIME: Duration = Duration::from_millis(100);
 /// How long the last read waits, while the process drains, for the events of this process. Those of
 /// others are delivered to another process.
