@@ -303,7 +303,7 @@ impl Session {
         }
     }
 
-    /// Takes the alert that tells the client of an error.
+    /// Takes the alert that reports an error to the client.
     fn encode_alert(&mut self, records: &mut [u8]) {
         if let Ok(ConnectionState::EncodeTlsData(alert)) =
             self.tls.process_tls_records(records).state
