@@ -32,7 +32,7 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
 }
 
 /// Path: provider → chat → Redis → edge → device.
-async fn separate_services(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
+pub(crate) async fn separate_services(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     let plane = ControlPlane::start(bench).await?;
     let edge = edge(bench, &plane.stores.redis).await?;
     let provider = ProviderAddress::new()?;

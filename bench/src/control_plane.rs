@@ -21,6 +21,8 @@ pub(crate) struct ControlPlane {
     pub(crate) stores: Stores,
     /// API key of the organisation.
     pub(crate) api_key: String,
+    /// Id of the organisation.
+    pub(crate) org: String,
 }
 
 /// A migrated PostgreSQL, Redis, and the operator key for services that use them.
@@ -91,17 +93,18 @@ impl ControlPlane {
         let rates = ["--control-org-rate-per-s", "--control-org-burst"];
         let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
         let control = stores.serve(bench, "control", rates.as_flattened()).await?;
-        let api_key = create_org(&control, &stores.operator_key).await?;
+        let (org, api_key) = create_org(&control, &stores.operator_key).await?;
         Ok(Self {
             control,
             stores,
             api_key,
+            org,
         })
     }
 }
 
-/// Creates an organisation and returns its API key.
-async fn create_org(control: &Service, operator_key: &str) -> anyhow::Result<String> {
+/// Creates an organisation and returns its id and API key.
+async fn create_org(control: &Service, operator_key: &str) -> anyhow::Result<(String, String)> {
     let url = format!("http://{}/v1/orgs", control.address);
     let request = reqwest::Client::new().post(url).bearer_auth(operator_key);
     let answer = request
@@ -110,8 +113,9 @@ async fn create_org(control: &Service, operator_key: &str) -> anyhow::Result<Str
         .await?
         .error_for_status()?;
     let org: Value = answer.json().await?;
-    let key = org["api_key"]
-        .as_str()
-        .context("the created organisation has no api_key")?;
-    Ok(key.to_owned())
+    let member = |name: &str| {
+        let value = org[name].as_str().map(str::to_owned);
+        value.with_context(|| format!("the created organisation has no {name}"))
+    };
+    Ok((member("org_id")?, member("api_key")?))
 }

@@ -3,8 +3,10 @@
 
 use serde::Serialize;
 
+use switchboard_capacity::{MAX_PERCENT_PER_DECADE, Series};
+
 use super::{
-    calls, chat, mcp,
+    calls, chat, growth, mcp,
     report::Report,
     rest,
     rolling::RollingRestart,
@@ -66,6 +68,7 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     goals.extend(settings_goals(report));
     goals.extend(rolling_goals(report));
     goals.extend(spoken_goals(report));
+    goals.extend(size_goals(report));
     goals
 }
 
@@ -253,6 +256,24 @@ fn spoken_goals(report: &Report) -> [Goal; 4] {
             "ms to the end of an interrupted answer in 50 conversations, p99",
             20.0,
             spoken(voice::STOP, 50, |window| window.p99_us),
+        ),
+    ]
+}
+
+/// Those of the growth and of the capacity model.
+fn size_goals(report: &Report) -> [Goal; 2] {
+    let worst = report.growth.iter().filter_map(Series::worst_percent);
+    let deviation = report.capacity.iter().find_map(growth::Check::deviation);
+    [
+        at_most(
+            "% that any figure grows with each decade",
+            MAX_PERCENT_PER_DECADE,
+            worst.max_by(f64::total_cmp),
+        ),
+        at_most(
+            "% that the capacity model differs in CPU or memory",
+            25.0,
+            deviation,
         ),
     ]
 }

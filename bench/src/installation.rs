@@ -42,7 +42,7 @@ impl Installation {
         let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
         let gateway = plane.stores.serve(bench, "gateway", rates.as_flattened());
         let gateway = gateway.await?;
-        let mut devices = devices(bench, &edge, &plane).await?;
+        let mut devices = devices(bench, &edge, &plane, &[]).await?;
         connect_remaining_devices(bench, &mut devices).await?;
         Ok(Self {
             edge,
@@ -87,11 +87,12 @@ pub(crate) async fn http_caller(
 }
 
 /// Starts the devices of the organisation on this edge and connects the first one. Each device
-/// gets its token from the control plane.
+/// gets its token from the control plane. `more` are further arguments of the role.
 pub(crate) async fn devices(
     bench: &BenchEnv<'_>,
     edge: &Service,
     plane: &ControlPlane,
+    more: &[&str],
 ) -> anyhow::Result<Worker> {
     let address = edge.address.to_string();
     let token_url = format!("http://{}/v1/tokens", plane.control.address);
@@ -104,7 +105,7 @@ pub(crate) async fn devices(
         "--api-key",
         &plane.api_key,
     ];
-    let mut devices = bench.worker(&arguments).await?;
+    let mut devices = bench.worker(&[&arguments[..], more].concat()).await?;
     devices.open_first(FIRST_DEVICE_TIMEOUT).await?;
     Ok(devices)
 }

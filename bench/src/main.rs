@@ -9,6 +9,7 @@ mod chat;
 mod control_plane;
 mod environment;
 mod goals;
+mod growth;
 mod installation;
 mod mcp;
 mod nginx;
@@ -100,6 +101,9 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) storm_devices: u32,
 
+    #[command(flatten)]
+    pub(crate) growth: growth::GrowthOptions,
+
     /// Cargo profile to build with; only `release` gives meaningful figures
     #[arg(long, default_value = "release")]
     pub(crate) profile: String,
@@ -145,11 +149,21 @@ pub(crate) enum Part {
     Storm,
     /// Calls while two edges are replaced one after the other
     Rolling,
+    /// How all costs grow with devices, entries, edges and organisations. About eight minutes, so only
+    /// when it is named
+    Growth,
+    /// The capacity model's prediction, compared with an installation. Only when it is named
+    Capacity,
 }
 
 impl Options {
     pub(crate) fn includes(&self, part: Part) -> bool {
         self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// Whether a part is named that is not in a run of everything.
+    pub(crate) fn names(&self, part: Part) -> bool {
+        self.only.contains(&part)
     }
 
     /// The tracing arguments for every started service.
@@ -207,6 +221,12 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     }
     if options.includes(Part::Rolling) {
         rolling::measure(&bench, &mut report).await?;
+    }
+    if options.names(Part::Growth) {
+        growth::measure(&bench, &mut report).await?;
+    }
+    if options.names(Part::Capacity) {
+        growth::check(&bench, &mut report).await?;
     }
     print!("\n{report}");
     if let Some(file) = &options.json {

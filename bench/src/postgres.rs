@@ -16,12 +16,17 @@ use switchboard_test_support::process::Process;
 
 use super::server::{free_address, wait_listening};
 
+/// Rows of all tables, as counted by ANALYZE, and bytes of tables with their indexes.
+const SIZE: &str = "SELECT sum(reltuples), sum(pg_total_relation_size(oid)) FROM pg_class \
+                    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace \
+                    AND reltuples >= 0";
 const INSTALL: &str = "PostgreSQL is missing: apt-get install postgresql";
 
 /// The server stops when the last reference to its process is dropped.
 pub(crate) struct Postgres {
     pub(crate) url: String,
     pub(crate) process: Arc<Process>,
+    client: PathBuf,
 }
 
 impl Postgres {
@@ -47,7 +52,30 @@ impl Postgres {
         Ok(Self {
             url,
             process: process.into(),
+            client: programs.join("psql"),
         })
+    }
+
+    /// The rows of all tables, and the bytes of tables and indexes.
+    pub(crate) async fn size(&self) -> anyhow::Result<(f64, f64)> {
+        let mut client = Command::new(&self.client);
+        client
+            .arg(&self.url)
+            .args(["--no-psqlrc", "--tuples-only", "--no-align"]);
+        client.args(["--quiet", "--command", "ANALYZE", "--command", SIZE]);
+        let output = client
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await?;
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "psql failed: {stderr}");
+        let text = String::from_utf8(output.stdout)?;
+        let (rows, bytes) = text
+            .trim()
+            .split_once('|')
+            .context("psql printed no sizes")?;
+        Ok((rows.parse()?, bytes.parse()?))
     }
 }
 

@@ -3,10 +3,12 @@
 use std::{collections::BTreeMap, fmt, thread};
 
 use serde_json::json;
+use switchboard_capacity::Series as Growth;
 
 use super::{
     Options, calls,
     goals::{Goal, goals},
+    growth::{self, Check},
     mcp, rest,
     rolling::RollingRestart,
     scale::{self, Memory, Storm},
@@ -44,6 +46,9 @@ pub(crate) struct Report {
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     pub(crate) rolling: Vec<RollingRestart>,
+    pub(crate) growth: Vec<Growth>,
+    /// The capacity model's predictions, next to what was measured.
+    pub(crate) capacity: Vec<Check>,
     skipped: Vec<String>,
 }
 
@@ -59,6 +64,7 @@ impl Report {
         });
         let (calls, rest, mcp, settings, chat, voice) = Default::default();
         let (streams, idle, storms, rolling, skipped) = Default::default();
+        let (growth, capacity) = Default::default();
         Self {
             conditions,
             calls,
@@ -71,6 +77,8 @@ impl Report {
             idle,
             storms,
             rolling,
+            growth,
+            capacity,
             skipped,
         }
     }
@@ -96,6 +104,8 @@ impl Report {
             "idle": self.idle,
             "storms": self.storms,
             "rolling": self.rolling,
+            "growth": self.growth,
+            "capacity": self.capacity,
             "skipped": self.skipped,
             "goals": goals(self),
         }))
@@ -122,6 +132,8 @@ impl Report {
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows.extend(self.rolling.iter().map(RollingRestart::row));
+        rows.extend(self.growth.iter().flat_map(growth::rows));
+        rows.extend(self.capacity.iter().map(Check::row));
         rows
     }
 

@@ -3,6 +3,8 @@
 
 mod bus_caller;
 mod closed_loop;
+mod directory_caller;
+mod directory_devices;
 mod fleet;
 mod http_connections;
 mod http_echo;
@@ -31,7 +33,9 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use switchboard_protocol::id::OrgId;
 use tokio::runtime;
+use uuid::Uuid;
 
 /// Payload size of every request and every response, in bytes.
 pub(crate) const PAYLOAD_BYTES: usize = 128;
@@ -41,6 +45,10 @@ pub(crate) const PAYLOAD_BYTES: usize = 128;
 pub(crate) enum Role {
     /// Call devices over the bus, as a gateway does
     BusCaller(bus_caller::Options),
+    /// Look devices up in the directory
+    DirectoryCaller(directory_caller::Options),
+    /// Devices without sockets, in the directory only
+    DirectoryDevices(directory_devices::Options),
     /// Devices that use the Switchboard wire protocol
     WireDevices(wire_devices::Options),
     /// Devices that move between two edges
@@ -106,6 +114,9 @@ pub(crate) struct CallerOptions {
 pub(crate) fn run(role: Role) -> anyhow::Result<()> {
     match role {
         Role::BusCaller(options) => run_caller(bus_caller::BusCaller::start(options)),
+        Role::DirectoryCaller(options) => {
+            run_caller(directory_caller::DirectoryCaller::start(options))
+        }
         Role::RedisCaller(options) => run_caller(redis_caller::RedisCaller::start(options)),
         Role::NatsCaller(options) => run_caller(nats_caller::NatsCaller::start(options)),
         Role::MqttCaller(options) => run_caller(mqtt_caller::MqttCaller::start(options)),
@@ -120,6 +131,9 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::McpServer(options) => http_server::run(&options, mcp_server::router),
         Role::HttpEcho(options) => http_server::run(&options, http_echo::router),
         Role::WireDevices(options) => run_fleet(wire_devices::WireFleet::new(options)?),
+        Role::DirectoryDevices(options) => {
+            run_fleet(directory_devices::DirectoryFleet::new(options))
+        }
         Role::RollingDevices(options) => run_fleet(rolling_devices::RollingFleet::new(options)?),
         Role::RedisResponder(options) => run_fleet(redis_responder::RedisFleet::new(&options)?),
         Role::NatsDevices(options) => run_fleet(nats_devices::NatsFleet::new(&options)),
@@ -159,6 +173,13 @@ fn write_reply(reply: &impl Serialize) -> anyhow::Result<()> {
 /// The name of a device, the same on every system.
 fn device_name(index: u32) -> String {
     format!("dev-{index}")
+}
+
+/// The organisation of a device: `count` of them follow the first, and devices belong to them in turn.
+fn organisation(first: OrgId, index: u32, count: u32) -> OrgId {
+    let first = first.uuid().as_u128();
+    let number = first.wrapping_add((index % count.max(1)).into());
+    OrgId::from_uuid(Uuid::from_u128(number))
 }
 
 /// The payload of every request and every response.

@@ -209,7 +209,7 @@ async fn start_persisted(bench: &BenchEnv<'_>) -> anyhow::Result<Target> {
     let edge = edge(bench, &plane.stores.redis).await?;
     Ok(Target {
         name: PERSISTED,
-        devices: installation::devices(bench, &edge, &plane).await?,
+        devices: installation::devices(bench, &edge, &plane, &[]).await?,
         servers: plane.servers(&edge),
         cgroup: None,
         _caller: None,

@@ -111,6 +111,18 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
 
 /// Redis without persistence.
 pub(crate) async fn redis(folder: &Path) -> anyhow::Result<Server> {
+    start_redis(folder, &[]).await
+}
+
+/// A master of a cluster, without slots. The servers of a cluster talk to its second port.
+pub(crate) async fn redis_master(folder: &Path, bus_port: u16) -> anyhow::Result<Server> {
+    let (bus_port, nodes) = (bus_port.to_string(), format!("nodes-{bus_port}.conf"));
+    let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus_port];
+    let files = ["--cluster-config-file", &nodes];
+    start_redis(folder, &[&cluster[..], &files].concat()).await
+}
+
+async fn start_redis(folder: &Path, more: &[&str]) -> anyhow::Result<Server> {
     let data = folder.display().to_string();
     REDIS
         .start(folder, |port| {
@@ -118,7 +130,7 @@ pub(crate) async fn redis(folder: &Path) -> anyhow::Result<Server> {
             let endpoint = ["--port", &port, "--dir", &data];
             let fixed = ["--bind", "127.0.0.1", "--maxclients", "10000"];
             let no_persistence = ["--save", "", "--appendonly", "no"];
-            let settings = [endpoint, fixed, no_persistence].concat();
+            let settings = [&endpoint[..], &fixed, &no_persistence, more].concat();
             Ok(settings.into_iter().map(str::to_owned).collect())
         })
         .await

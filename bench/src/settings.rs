@@ -87,6 +87,7 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
             control,
             stores,
             api_key,
+            ..
         } = ControlPlane::start(bench).await?;
         let template = create_template(&control, &api_key).await?;
         let callers = Callers {

@@ -150,7 +150,8 @@ impl System {
         Self::with_edge(bench, redis, edge, &["--certificate", &certificate.chain]).await
     }
 
-    async fn with_edge(
+    /// The same with an edge that was started already.
+    pub(crate) async fn with_edge(
         bench: &BenchEnv<'_>,
         redis: Server,
         edge: Service,

@@ -3,10 +3,11 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 23] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("switchboard-protocol", &[]),
     ("switchboard-mcp-flatbuffers", &["switchboard-protocol"]),
     ("switchboard-phrases", &[]),
+    ("switchboard-capacity", &[]),
     ("switchboard-runtime", &[]),
     ("switchboard-tools", &[]),
     ("switchboard-console", &["switchboard-runtime"]),
@@ -58,12 +59,17 @@ const ARROWS: [(&str, &[&str]); 23] = [
     ("switchboard-test-support", &[]),
     (
         "xtask",
-        &["switchboard-protocol", "switchboard-test-support"],
+        &[
+            "switchboard-capacity",
+            "switchboard-protocol",
+            "switchboard-test-support",
+        ],
     ),
     (
         "switchboard-bench",
         &[
             "switchboard-bus",
+            "switchboard-capacity",
             "switchboard-catalog",
             "switchboard-protocol",
             "switchboard-runtime",

@@ -1,5 +1,6 @@
 //! `cargo xtask`: the project's checks and measurements. Nothing here is part of a release.
 
+mod capacity;
 mod check;
 mod clients;
 mod conformance;
@@ -36,6 +37,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Compute how many nodes a number of devices needs, and what breaks first
+    Capacity(capacity::Options),
     /// Check the console: vendored libraries, types, tests, and journeys in a browser
     Console(console::Options),
     /// Run the official MCP conformance suite against the system (REDIS_URL, DATABASE_URL)
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Task::Check => check::run(),
         Task::Clients => clients::install(),
         Task::Bench { arguments } => bench(&arguments),
+        Task::Capacity(options) => capacity::run(&options),
         Task::Console(options) => console::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Schemathesis(options) => schemathesis::run(&options),

@@ -1,6 +1,9 @@
 //! A caller node. It calls devices over the bus in the same way as a gateway, but without HTTP.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
@@ -15,8 +18,8 @@ use uuid::Uuid;
 
 use super::{
     PAYLOAD_BYTES,
-    closed_loop::{Caller, RESPONSE_TIMEOUT, select_device},
-    device_name,
+    closed_loop::{Caller, RESPONSE_TIMEOUT, scattered_device, select_device},
+    device_name, organisation,
     wire_devices::signing_key,
 };
 use crate::reply::Undelivered;
@@ -41,6 +44,12 @@ pub(crate) struct Options {
     /// Milliseconds that a worker waits before each call
     #[arg(long, default_value_t = 0)]
     pause_ms: u64,
+    /// Number of organisations that the devices belong to in turn
+    #[arg(long, default_value_t = 1)]
+    organisations: u32,
+    /// Call all devices equally often, in no order
+    #[arg(long)]
+    scattered: bool,
 }
 
 /// A node without devices that calls those of other nodes.
@@ -49,6 +58,8 @@ pub(super) struct BusCaller {
     devices: Vec<DeviceKey>,
     params: Bytes,
     pause: Duration,
+    /// The number of calls, if they are scattered over all devices.
+    sent: Option<AtomicU64>,
 }
 
 impl BusCaller {
@@ -62,7 +73,7 @@ impl BusCaller {
             .map(|index| {
                 let device = device_name(index).parse().context("invalid device name")?;
                 Ok(DeviceKey {
-                    org: options.org,
+                    org: organisation(options.org, index, options.organisations),
                     device,
                 })
             })
@@ -72,6 +83,7 @@ impl BusCaller {
             devices,
             params: params().into(),
             pause: Duration::from_millis(options.pause_ms),
+            sent: options.scattered.then(AtomicU64::default),
         })
     }
 }
@@ -81,7 +93,11 @@ impl Caller for BusCaller {
         if !self.pause.is_zero() {
             tokio::time::sleep(self.pause).await;
         }
-        let device = select_device(worker, sequence, u32::try_from(self.devices.len())?);
+        let devices = u32::try_from(self.devices.len())?;
+        let device = match &self.sent {
+            Some(sent) => scattered_device(sent.fetch_add(1, Ordering::Relaxed), devices),
+            None => select_device(worker, sequence, devices),
+        };
         let call = Call {
             device: self.devices[device as usize].clone(),
             id: CallId::from_uuid(Uuid::now_v7()),

@@ -48,6 +48,12 @@ pub(super) fn select_device(worker: usize, sequence: u64, devices: u32) -> u32 {
     u32::try_from(step % u64::from(devices.max(1))).unwrap_or(0)
 }
 
+/// Selects the device of a request, so that all are called equally often and in no order.
+pub(super) fn scattered_device(sent: u64, devices: u32) -> u32 {
+    const PRIME: u64 = 7_919;
+    u32::try_from(sent.wrapping_mul(PRIME) % u64::from(devices.max(1))).unwrap_or(0)
+}
+
 /// Runs the command `run IN_FLIGHT WINDOW_MS` from stdin until end of input.
 pub(super) async fn run_commands<C: Caller>(caller: C) -> anyhow::Result<()> {
     let caller = Arc::new(caller);

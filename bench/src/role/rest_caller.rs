@@ -1,6 +1,8 @@
 //! Calls devices through the REST interface of a gateway, on one keep-alive connection per worker.
 //! A call counts as successful only with status 200 and the outcome `succeeded`.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use clap::Args;
 use uuid::Uuid;
@@ -23,6 +25,9 @@ pub(crate) struct Options {
     /// Send a unique Idempotency-Key with every call
     #[arg(long)]
     keyed: bool,
+    /// Milliseconds that a worker waits before each call
+    #[arg(long, default_value_t = 0)]
+    pause_ms: u64,
 }
 
 /// A caller that repeats one request.
@@ -31,6 +36,7 @@ pub(super) struct RestCaller {
     /// Prefix of all idempotency keys.
     key_prefix: Option<Uuid>,
     body: String,
+    pause: Duration,
     connections: HttpConnections,
 }
 
@@ -44,6 +50,7 @@ impl RestCaller {
             connections: HttpConnections::new(options.server),
             devices: options.devices,
             key_prefix: options.keyed.then(Uuid::now_v7),
+            pause: Duration::from_millis(options.pause_ms),
             body,
         })
     }
@@ -66,6 +73,9 @@ impl RestCaller {
 
 impl Caller for RestCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
         let device = select_device(worker, sequence, self.devices);
         let response = self
             .connections

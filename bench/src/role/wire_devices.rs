@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -23,13 +23,13 @@ use switchboard_protocol::{
 };
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::{Interval, MissedTickBehavior, interval_at},
 };
 use tokio_rustls::TlsConnector;
 use uuid::Uuid;
 
-use super::{PAYLOAD_BYTES, device_name, fleet::Fleet};
+use super::{PAYLOAD_BYTES, device_name, fleet::Fleet, organisation};
 use crate::certificate::HOST;
 
 const MAX_FRAME_BYTES: usize = 1 << 20;
@@ -61,6 +61,9 @@ pub(crate) struct Options {
     /// A device that connects again shows its former token and the resume ticket
     #[arg(long)]
     resume: bool,
+    /// Number of organisations that the devices belong to in turn, for locally signed tokens
+    #[arg(long, default_value_t = 1)]
+    organisations: u32,
 }
 
 /// Source of the device tokens.
@@ -68,6 +71,7 @@ enum TokenSource {
     Signed {
         key: Box<SigningKey>,
         org: OrgId,
+        organisations: u32,
     },
     Issued {
         client: reqwest::Client,
@@ -130,6 +134,7 @@ impl WireFleet {
             (Some(org), Some(seed), None, None) => TokenSource::Signed {
                 key: Box::new(signing_key(&seed)?),
                 org,
+                organisations: options.organisations,
             },
             (None, None, Some(url), Some(api_key)) => TokenSource::Issued {
                 client: reqwest::Client::new(),
@@ -162,12 +167,12 @@ impl WireFleet {
 
     /// Returns a connection and the token with which it authenticates.
     async fn connect_device(&self, index: u32) -> anyhow::Result<(WireDevice, String)> {
-        let token = self.tokens.token(&device_name(index)).await?;
-        Ok((WireDevice::new(self.connect().await?), token))
+        let token = self.tokens.token(index).await?;
+        Ok((WireDevice::new(self.connect(index).await?), token))
     }
 
-    async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
-        let stream = TcpStream::connect(self.address).await?;
+    async fn connect(&self, index: u32) -> anyhow::Result<Box<dyn Stream>> {
+        let stream = self.dial_tcp(index).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else {
             return Ok(Box::new(stream));
@@ -175,7 +180,23 @@ impl WireFleet {
         let stream = tls.connect(HOST.try_into()?, stream).await?;
         Ok(Box::new(stream))
     }
+
+    /// Connects from 127.0.0.1, 127.0.0.2 and so on to a loopback address.
+    async fn dial_tcp(&self, index: u32) -> anyhow::Result<TcpStream> {
+        let source = index / DEVICES_PER_ADDRESS;
+        if source == 0 || !self.address.ip().is_loopback() || !self.address.is_ipv4() {
+            return Ok(TcpStream::connect(self.address).await?);
+        }
+        let source = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + source);
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((source, 0).into())?;
+        Ok(socket.connect(self.address).await?)
+    }
 }
+
+/// Devices that share one source address: fewer than it has ports.
+const DEVICES_PER_ADDRESS: u32 = 20_000;
 
 /// A TLS connector that trusts only this certificate.
 fn tls_connector(certificate: &Path) -> anyhow::Result<TlsConnector> {
@@ -190,13 +211,18 @@ fn tls_connector(certificate: &Path) -> anyhow::Result<TlsConnector> {
 }
 
 impl TokenSource {
-    async fn token(&self, device: &str) -> anyhow::Result<String> {
+    async fn token(&self, index: u32) -> anyhow::Result<String> {
+        let device = device_name(index);
         match self {
-            Self::Signed { key, org } => {
+            Self::Signed {
+                key,
+                org,
+                organisations,
+            } => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
                 Ok(key.sign(&Claims {
                     id: TokenId::from_uuid(Uuid::now_v7()),
-                    org: *org,
+                    org: organisation(*org, index, *organisations),
                     subject: Subject::Device(device.parse()?),
                     scopes: [Scope::Device].into_iter().collect(),
                     restrictions: None,
@@ -210,7 +236,7 @@ impl TokenSource {
                 api_key,
                 issued,
             } => {
-                let known = issued.lock().get(device).cloned();
+                let known = issued.lock().get(&device).cloned();
                 if let Some(token) = known {
                     return Ok(token);
                 }
@@ -226,7 +252,7 @@ impl TokenSource {
                     .as_str()
                     .context("the response has no access_token")?;
                 let token = token.to_owned();
-                issued.lock().insert(device.to_owned(), token.clone());
+                issued.lock().insert(device, token.clone());
                 Ok(token)
             }
         }
@@ -241,14 +267,14 @@ impl Fleet for WireFleet {
         let former = known.and_then(|known| known.lock().remove(&index));
         let (auth, token) = match former {
             None => {
-                let token = self.tokens.token(&device_name(index)).await?;
+                let token = self.tokens.token(index).await?;
                 (json!({ "token": token }), token)
             }
             Some(Resumption { token, ticket }) => {
                 (json!({ "token": token, "ticket": ticket }), token)
             }
         };
-        let mut device = WireDevice::new(self.connect().await?);
+        let mut device = WireDevice::new(self.connect(index).await?);
         let accepted = device.authenticate(&auth).await?;
         if let Some(known) = known {
             let ticket = accepted.ticket.context("the edge issued no ticket")?;
@@ -305,14 +331,7 @@ impl WireDevice {
     }
 
     async fn register(&mut self) -> anyhow::Result<()> {
-        let services = json!({ "type": "register", "data": { "services": { "echo": {
-            "description": "Returns a text.",
-            "parameters": {
-                "type": "object",
-                "properties": { "text": { "type": "string", "maxLength": 256 } },
-                "required": ["text"],
-            },
-        } } } });
+        let services = json!({ "type": "register", "data": { "services": services() } });
         self.send(Kind::Control, services.to_string().as_bytes())
             .await?;
         let response = self.receive(Kind::Control).await?;
@@ -435,6 +454,18 @@ impl WireDevice {
         self.received.drain(..consumed);
         Ok(goaway)
     }
+}
+
+/// The services of every device.
+pub(super) fn services() -> Value {
+    json!({ "echo": {
+        "description": "Returns a text.",
+        "parameters": {
+            "type": "object",
+            "properties": { "text": { "type": "string", "maxLength": 256 } },
+            "required": ["text"],
+        },
+    } })
 }
 
 /// Writes and flushes. Without the flush, a TLS session may keep written bytes in its buffer.

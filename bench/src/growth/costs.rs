@@ -1,0 +1,173 @@
+//! The coefficients of the capacity model: what a process, a call, a return, a heartbeat and a turn
+//! cost each role.
+
+use std::{sync::Arc, time::Duration};
+
+use switchboard_capacity::{Coefficients, Role};
+use switchboard_test_support::process::Process;
+
+use super::{
+    installation::{Installation, Used},
+    latency::BUSY,
+    rounded,
+};
+use crate::{
+    calls::CONNECT_CONCURRENCY,
+    chat,
+    environment::BenchEnv,
+    server::redis,
+    subject::median,
+    system::{System, start_edge},
+    usage::{Usage as _, wait_idle},
+    worker::Worker,
+};
+
+/// Devices that come back, and half of those that are called.
+const DEVICES: u32 = 1_000;
+const ROUNDS: u32 = 3;
+const WINDOW: Duration = Duration::from_millis(700);
+/// Seconds between two heartbeats: in this measurement, and by default.
+const HEARTBEAT_S: &str = "1";
+const DEFAULT_HEARTBEAT_S: f64 = 30.0;
+const IDLE_DEVICES: u32 = 4_000;
+const IDLE_WINDOW: Duration = Duration::from_secs(3);
+const TURNS: u32 = 16;
+
+/// Measures all of them, except those that the growth gives: memory and look-ups.
+pub(super) async fn measure(
+    bench: &BenchEnv<'_>,
+    coefficients: &mut Coefficients,
+) -> anyhow::Result<()> {
+    installation(bench, coefficients).await?;
+    heartbeats(bench, coefficients).await?;
+    turns(bench, coefficients).await
+}
+
+/// CPU of each role between two readings, for each of `count` operations.
+fn each(before: &[Used], after: &[Used], count: f64) -> Vec<(Role, f64)> {
+    let pairs = before.iter().zip(after);
+    pairs
+        .map(|(before, after)| (before.role, (after.cpu_s - before.cpu_s) * 1e6 / count))
+        .collect()
+}
+
+async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
+    let mut installation = Installation::start(bench).await?;
+    installation.wait().await?;
+    for used in installation.used()? {
+        costs.of_mut(used.role).base_bytes = rounded(used.bytes);
+    }
+    installation.open(DEVICES, DEVICES).await?;
+    let mut returns = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = installation.used()?;
+        installation.come_back(DEVICES, DEVICES).await?;
+        installation.wait().await?;
+        returns.push(each(&before, &installation.used()?, DEVICES.into()));
+    }
+    for (role, us) in medians(&returns) {
+        costs.of_mut(role).return_us = rounded(us);
+    }
+    let mut caller = installation.caller(bench, 2 * DEVICES, 0).await?;
+    caller.run(BUSY, WINDOW).await?;
+    let alone = calls(&installation, &mut caller, 1).await?;
+    let busy = calls(&installation, &mut caller, BUSY).await?;
+    for ((role, alone), (_, busy)) in alone.into_iter().zip(busy) {
+        // A busy call is never dearer: what is left of that is noise of other work.
+        costs.of_mut(role).call_alone_us = rounded(alone.max(busy));
+        costs.of_mut(role).call_busy_us = rounded(busy);
+    }
+    Ok(())
+}
+
+async fn calls(
+    installation: &Installation,
+    caller: &mut Worker,
+    in_flight: u32,
+) -> anyhow::Result<Vec<(Role, f64)>> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = installation.used()?;
+        let reply = caller.run(in_flight, WINDOW).await?;
+        rounds.push(each(&before, &installation.used()?, reply.count as f64));
+    }
+    Ok(medians(&rounds))
+}
+
+/// The median of each role over the rounds.
+fn medians(rounds: &[Vec<(Role, f64)>]) -> Vec<(Role, f64)> {
+    let roles = rounds.first().into_iter().flatten().map(|(role, _)| *role);
+    let of = |role| {
+        let all = rounds
+            .iter()
+            .flatten()
+            .filter(move |(other, _)| *other == role);
+        median(all.map(|(_, us)| *us))
+    };
+    roles.map(|role| (role, of(role))).collect()
+}
+
+/// Devices that do nothing but send heartbeats, more often than by default.
+async fn heartbeats(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
+    let redis = redis(bench.folder()).await?;
+    let listen = [
+        "--device-listen",
+        "127.0.0.1:0",
+        "--device-heartbeat-s",
+        HEARTBEAT_S,
+    ];
+    let edge = start_edge(bench, &redis, &listen, "device_addr").await?;
+    let mut system = System::with_edge(bench, redis, edge, &[]).await?;
+    system
+        .devices
+        .open(1, IDLE_DEVICES, CONNECT_CONCURRENCY)
+        .await?;
+    let edge = &system.edge.process;
+    tokio::time::sleep(IDLE_WINDOW / 3).await;
+    let before = edge.cpu()?;
+    tokio::time::sleep(IDLE_WINDOW).await;
+    let spent = edge.cpu()?.saturating_sub(before).as_secs_f64();
+    let heartbeats = f64::from(IDLE_DEVICES) * IDLE_WINDOW.as_secs_f64();
+    costs.edge.idle_us = rounded(spent * 1e6 / heartbeats / DEFAULT_HEARTBEAT_S);
+    Ok(())
+}
+
+async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
+    let mut subject = chat::separate_services(bench).await?;
+    let servers = subject.servers.clone();
+    wait_idle(
+        &servers
+            .iter()
+            .map(|(_, process)| &**process)
+            .collect::<Vec<_>>(),
+    )
+    .await?;
+    let chat = servers.iter().find(|(name, _)| *name == "chat");
+    if let Some((_, process)) = chat {
+        costs.chat.base_bytes = rounded(process.anonymous_bytes()? as f64);
+    }
+    subject.caller.run(TURNS, WINDOW).await?;
+    let before: Vec<_> = cpu(&servers)?;
+    let reply = subject.caller.run(TURNS, WINDOW * 2).await?;
+    let roles = [
+        ("edge", Role::Edge),
+        ("control", Role::Control),
+        ("chat", Role::Chat),
+        ("redis", Role::Redis),
+        ("postgres", Role::Postgres),
+    ];
+    for ((name, before), after) in before.into_iter().zip(cpu(&servers)?) {
+        let role = roles.iter().find(|(of, _)| *of == name);
+        if let Some((_, role)) = role {
+            costs.of_mut(*role).turn_us = rounded((after.1 - before) * 1e6 / reply.count as f64);
+        }
+    }
+    Ok(())
+}
+
+fn cpu(servers: &[(&'static str, Arc<Process>)]) -> anyhow::Result<Vec<(&'static str, f64)>> {
+    let servers = servers.iter();
+    servers
+        .map(|(name, process)| Ok((*name, process.cpu()?.as_secs_f64())))
+        .collect()
+}
