@@ -365,7 +365,7 @@ fn read_auth(payload: &[u8]) -> Result<AuthRequest<'_>, SessionError> {
     let request: AuthRequest<'_> =
         serde_json::from_slice(payload).map_err(|error| bad_auth(error.line(), error.column()))?;
     if request.token.is_empty() && request.ticket.is_empty() {
-        return Err(bad_auth(1, payload.len()));
+        return Err(SessionError::AuthWithoutCredential);
     }
     Ok(request)
 }

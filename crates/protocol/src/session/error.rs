@@ -25,6 +25,9 @@ pub enum SessionError {
         /// Column in that line.
         column: usize,
     },
+    /// An AUTH payload without a credential. Has the code of [`Self::BadAuth`].
+    #[error("an AUTH payload has `token`, `ticket` or both, and this one has neither")]
+    AuthWithoutCredential,
     /// A frame is missing or was repeated. Without an error the message would have a silent gap.
     /// (I12)
     #[error("task `{task}` expects seq {expected:04}, not {got:04}")]
@@ -109,7 +112,7 @@ impl SessionError {
             Self::Frame(error) => error.code(),
             Self::NotAuthenticated => "not_authenticated",
             Self::AlreadyAuthenticated => "already_authenticated",
-            Self::BadAuth { .. } => "bad_auth",
+            Self::BadAuth { .. } | Self::AuthWithoutCredential => "bad_auth",
             Self::SeqGap { .. } => "seq_gap",
             Self::NothingToEnd { .. } => "nothing_to_end",
             Self::TaskTooLong { .. } => "task_too_long",

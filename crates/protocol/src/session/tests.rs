@@ -81,6 +81,17 @@ fn bad_auth_error_omits_the_token() {
 }
 
 #[test]
+fn auth_without_token_and_ticket_is_told_what_is_missing() {
+    for payload in ["{}", r#"{"client":{"name":"toy"}}"#, r#"{"token":"","ticket":""}"#] {
+        let error = Session::new(1)
+            .handle(frame(Kind::Auth, b"auth    ", 0, payload))
+            .unwrap_err();
+        assert_eq!(error, SessionError::AuthWithoutCredential, "{payload}");
+        assert_eq!(error.code(), "bad_auth");
+    }
+}
+
+#[test]
 fn picture_is_counted_with_the_words_of_its_message() {
     use Kind::{Audio, End, Picture, Text};
     let a = b"task-a  ";
