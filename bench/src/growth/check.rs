@@ -93,7 +93,7 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
         calls_per_device_second: reply.count as f64 / seconds / devices,
         reconnect_fraction: f64::from(RETURNING) / devices,
         reconnect_seconds: seconds,
-        turns_per_device_second: 0.0,
+        ..Load::default()
     };
     let cores = thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     let mut sum = Check {

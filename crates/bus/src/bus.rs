@@ -142,8 +142,6 @@ pub struct Health {
 }
 
 impl Bus {
-    /// The most that cached entries of the directory take in memory.
-    pub const CACHED_BYTES: usize = PresenceCache::CAPACITY * 200;
     /// The most that the device events take that no process has acknowledged.
     pub const EVENT_BYTES: usize = MAX_EVENT_BYTES;
     /// The most that events and removed entries take in memory while the bus is not reachable.
@@ -215,7 +213,7 @@ impl Bus {
             outbox: Arc::new(outbox),
             pending,
             owner: ArcSwapOption::empty(),
-            presence_cache: PresenceCache::new(),
+            presence_cache: PresenceCache::new(config.cached_entries as usize),
             lease: OwnLease::new(),
             accepts_devices: AtomicBool::new(false),
             acceptance_changed: Notify::new(),
@@ -255,6 +253,12 @@ impl Bus {
     #[must_use]
     pub fn node(&self) -> &NodeId {
         &self.0.id
+    }
+
+    /// The most that cached entries of the directory take in memory.
+    #[must_use]
+    pub fn cached_bytes(&self) -> usize {
+        self.0.presence_cache.max_bytes()
     }
 
     /// Whether this node accepts new work.

@@ -11,6 +11,12 @@ use crate::memory::LocalHub;
 const DEFAULT_REGISTRATION_BYTES: u64 = 8 * 1024 * 1024;
 /// More than the largest registration.
 const MIN_REGISTRATION_BYTES: u64 = 1024 * 1024;
+/// An entry takes some 200 bytes.
+const DEFAULT_CACHED_ENTRIES: u32 = 200_000;
+/// Entries of one burst of calls.
+const MIN_CACHED_ENTRIES: u32 = 1_000;
+/// 10 GB.
+const MAX_CACHED_ENTRIES: u32 = 50_000_000;
 
 /// The settings of an operator.
 #[derive(Debug, Clone, clap::Args)]
@@ -40,6 +46,12 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(MIN_REGISTRATION_BYTES..))]
     pub registration_bytes_per_org: u64,
 
+    /// Entries of the directory that this node caches, of the devices that it calls; each may take
+    /// 200 bytes. A call of another device reads its entry first
+    #[arg(long, env, default_value_t = DEFAULT_CACHED_ENTRIES, value_name = "ENTRIES",
+          value_parser = clap::value_parser!(u32).range(i64::from(MIN_CACHED_ENTRIES)..=i64::from(MAX_CACHED_ENTRIES)))]
+    pub directory_cache: u32,
+
     /// Public key that verifies the token keys in Redis, as control logs it; two during a rotation
     /// of the master key. Without it, a program that can write to Redis can issue tokens
     #[arg(
@@ -67,6 +79,8 @@ pub struct BusConfig {
     pub key_prefix: String,
     /// The most bytes of the different registrations of one organisation in the directory.
     pub registration_bytes: u64,
+    /// The most entries of the directory that the node caches.
+    pub cached_entries: u32,
     /// Whether this node receives catalog events: see
     /// [`Bus::watch_catalog`](crate::Bus::watch_catalog).
     pub watch_catalog: bool,
@@ -107,6 +121,7 @@ impl BusConfig {
             node_name: node_name.into(),
             key_prefix: key_prefix.into(),
             registration_bytes: DEFAULT_REGISTRATION_BYTES,
+            cached_entries: DEFAULT_CACHED_ENTRIES,
             watch_catalog: false,
             pinned_keys: Vec::new(),
         }
@@ -120,6 +135,7 @@ impl BusConfig {
             node_name: node_name.into(),
             key_prefix: String::new(),
             registration_bytes: DEFAULT_REGISTRATION_BYTES,
+            cached_entries: DEFAULT_CACHED_ENTRIES,
             watch_catalog: false,
             pinned_keys: Vec::new(),
         }
@@ -138,6 +154,13 @@ impl BusConfig {
     #[must_use]
     pub const fn with_registration_bytes(mut self, limit: u64) -> Self {
         self.registration_bytes = limit;
+        self
+    }
+
+    /// The same node, with another size of its cache of the directory.
+    #[must_use]
+    pub const fn with_cached_entries(mut self, entries: u32) -> Self {
+        self.cached_entries = entries;
         self
     }
 

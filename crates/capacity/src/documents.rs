@@ -70,8 +70,7 @@ fn plan(coefficients: &Coefficients, devices: f64, (calls, returns): (f64, f64))
         devices,
         calls_per_device_second: calls,
         reconnect_fraction: returns,
-        reconnect_seconds: 60.0,
-        turns_per_device_second: 0.0,
+        ..Load::default()
     };
     Plan::new(coefficients, &load, &Machine::default(), &Prices::default())
 }

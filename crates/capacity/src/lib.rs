@@ -14,4 +14,4 @@ mod report;
 pub use coefficients::{Coefficients, Costs, Role};
 pub use documents::write as write_documents;
 pub use growth::{Axis, Figure, MAX_PERCENT_PER_DECADE, Point, Series};
-pub use plan::{CACHED_DEVICES, Limit, Load, Machine, Nodes, Plan, Prices, predict};
+pub use plan::{Limit, Load, Machine, Nodes, Plan, Prices, predict};

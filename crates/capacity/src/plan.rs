@@ -4,8 +4,6 @@ use clap::Args;
 
 use crate::coefficients::{Coefficients, Role};
 
-/// Directory entries that a node caches (`PresenceCache` of the bus).
-pub const CACHED_DEVICES: f64 = 200_000.0;
 /// Parts of the directory: more shards share nothing further, and one part is never split.
 const DIRECTORY_PARTS: f64 = 64.0;
 /// The share of a machine's memory that its process may use.
@@ -36,6 +34,23 @@ pub struct Load {
     /// Turns of conversations per device and second
     #[arg(long, default_value_t = 0.0)]
     pub turns_per_device_second: f64,
+
+    /// Entries of the directory that a gateway caches: its setting of that name
+    #[arg(long, default_value_t = 200_000.0)]
+    pub directory_cache: f64,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self {
+            devices: 100_000.0,
+            calls_per_device_second: 0.01,
+            reconnect_fraction: 0.01,
+            reconnect_seconds: 60.0,
+            turns_per_device_second: 0.0,
+            directory_cache: 200_000.0,
+        }
+    }
 }
 
 impl Load {
@@ -53,7 +68,7 @@ impl Load {
 
     /// The share of the calls whose device is not in the gateway's cache.
     fn uncached(&self) -> f64 {
-        (1.0 - CACHED_DEVICES / self.devices).max(0.0)
+        (1.0 - self.directory_cache / self.devices).max(0.0)
     }
 }
 
@@ -160,7 +175,7 @@ pub struct Limit {
 ///
 /// - `call` is between the cost of a call on an idle machine and on a saturated one, in proportion to
 ///   the utilisation: messages that wait together share writes and wake-ups.
-/// - `uncached` is the share of calls whose device is not among the [`CACHED_DEVICES`] of a gateway,
+/// - `uncached` is the share of calls whose device is not among those that a gateway caches,
 ///   when all devices are called equally often.
 /// - Every gateway is notified of each device that comes back: `w · return` is a part of each of them,
 ///   not of all together. If it exceeds the machine, no number of gateways is enough.
@@ -376,8 +391,7 @@ mod tests {
             devices,
             calls_per_device_second: 0.1,
             reconnect_fraction: 0.6,
-            reconnect_seconds: 60.0,
-            turns_per_device_second: 0.0,
+            ..Load::default()
         }
     }
 
@@ -407,7 +421,10 @@ mod tests {
     #[test]
     fn cache_that_is_too_small_costs_look_ups() {
         assert_eq!(plan(&load(200_000.0)).uncached, 0.0);
-        assert_eq!(plan(&load(1_000_000.0)).uncached, 0.8);
+        let mut million = load(1_000_000.0);
+        assert_eq!(plan(&million).uncached, 0.8);
+        million.directory_cache = million.devices;
+        assert_eq!(plan(&million).uncached, 0.0);
     }
 
     #[test]

@@ -66,10 +66,8 @@ mod tests {
     fn plan_lists_nodes_and_limits() {
         let load = Load {
             devices: 10_000_000.0,
-            calls_per_device_second: 0.01,
-            reconnect_fraction: 0.01,
-            reconnect_seconds: 60.0,
             turns_per_device_second: 0.001,
+            ..Load::default()
         };
         let costs = Coefficients::committed().unwrap();
         let plan = Plan::new(&costs, &load, &Machine::default(), &Prices::default());

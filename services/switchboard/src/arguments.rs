@@ -131,6 +131,7 @@ pub(crate) fn bus_config(
     let node = BusConfig::redis(url, name, config.redis_prefix.as_str());
     Ok(node
         .with_registration_bytes(config.registration_bytes_per_org)
+        .with_cached_entries(config.directory_cache)
         .trusting(config.redis_ca.as_deref())
         .pinning(&config.key_set_public_key))
 }

@@ -69,7 +69,13 @@ const HEADINGS: [(&str, &[&str]); 16] = [
     ),
     (
         "Redis and nodes",
-        &["redis-", "node-name", "registration-bytes", "key-set-"],
+        &[
+            "redis-",
+            "node-name",
+            "registration-bytes",
+            "directory-cache",
+            "key-set-",
+        ],
     ),
     (
         "Start and stop",

@@ -14,6 +14,8 @@ use crate::{
 /// How long a lease counts after a lookup has found an entry of its node, until its end is read.
 /// Longer than two checks take.
 const UNREAD_LEASE: Duration = Duration::from_millis(1_500);
+/// An entry with its key, and its share of the tables.
+const ENTRY_BYTES: usize = 200;
 
 /// Which node owns the connection of which device, as far as this node has read it.
 ///
@@ -34,18 +36,17 @@ const UNREAD_LEASE: Duration = Duration::from_millis(1_500);
 /// Invariant: [`Self::get`] returns no entry of a node whose lease has ended, by at most the time
 /// between two checks.
 pub(crate) struct PresenceCache {
+    capacity: usize,
     entries: Cache<DeviceKey, Presence>,
     /// Until when the lease of a node lasts at least.
     leases: papaya::HashMap<NodeId, Instant>,
 }
 
 impl PresenceCache {
-    /// Entries that a node caches. Protects memory; an entry is about 200 bytes.
-    pub(crate) const CAPACITY: usize = 200_000;
-
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
-            entries: Cache::new(Self::CAPACITY),
+            capacity,
+            entries: Cache::new(capacity),
             leases: papaya::HashMap::new(),
         }
     }
@@ -114,6 +115,11 @@ impl PresenceCache {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
+
+    /// The most that the entries take in memory.
+    pub(crate) const fn max_bytes(&self) -> usize {
+        self.capacity * ENTRY_BYTES
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +139,7 @@ mod tests {
             epoch: Epoch(7),
             digest: None,
         };
-        let cache = PresenceCache::new();
+        let cache = PresenceCache::new(1_000);
         cache.insert(device.clone(), presence);
         (cache, device)
     }
