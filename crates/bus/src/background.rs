@@ -46,6 +46,8 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// How often the totals of all nodes are read.
 const STATS_INTERVAL: Duration = Duration::from_secs(15);
+/// Between two writes of device events: those of devices that connect at the same time share one.
+const EVENTS_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Starts the tasks. They retry for ever, and end with the process.
@@ -210,6 +212,7 @@ async fn write_events(node: &Node) {
             Ok(refused) => {
                 node.events_refused(&refused, &write.items);
                 write.commit();
+                sleep(EVENTS_INTERVAL).await;
             }
             Err(_) => {
                 drop(write);

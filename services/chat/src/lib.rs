@@ -209,7 +209,8 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
     let idle_timeout = Duration::from_secs(config.chat_conversation_rest_s);
     let buffers = usize::from(config.chat_turns) * MAX_BUFFER_BYTES;
     deps.budgets.reserve("chat_http_answers", buffers);
-    deps.budgets.reserve("directory_cache", deps.bus.cached_bytes());
+    deps.budgets
+        .reserve("directory_cache", deps.bus.cached_bytes());
     Ok(Chat {
         conversations: ConversationStore::new(deps.bus.clone(), idle_timeout, &deps.budgets),
         usage: TurnUsage::new(registry)?,

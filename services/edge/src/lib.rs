@@ -61,7 +61,8 @@ pub struct Deps {
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prometheus::Error> {
     let metrics = Metrics::new(&deps.registry)?;
     deps.budgets.reserve("bus_buffers", Bus::BUFFERED_BYTES);
-    deps.budgets.reserve("directory_cache", deps.bus.cached_bytes());
+    deps.budgets
+        .reserve("directory_cache", deps.bus.cached_bytes());
     let (config, budgets) = (config.clone(), &deps.budgets);
     let edge = Edge::new(config, deps.bus, metrics, deps.speech, budgets, shutdown);
     let edge = Arc::new(edge);

@@ -97,7 +97,8 @@ impl Gateway {
         shutdown: &Shutdown,
     ) -> Result<Arc<Self>, prometheus::Error> {
         let metrics = Metrics::new(&deps.registry)?;
-        deps.budgets.reserve("directory_cache", deps.bus.cached_bytes());
+        deps.budgets
+            .reserve("directory_cache", deps.bus.cached_bytes());
         Ok(Arc::new(Self {
             bus: deps.bus,
             store: deps.store,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Value, streams::StreamId};
+use redis::{RedisError, Value, streams::StreamId};
 
 use super::{
     client::{CommandGroup, RedisClient},
@@ -18,6 +18,9 @@ use crate::{
 
 /// The only consumer group.
 const GROUP: &str = "control";
+/// Events that one script appends, and their bytes: Redis does nothing else meanwhile.
+const APPENDED_PER_CALL: usize = 128;
+const APPENDED_BYTES_PER_CALL: usize = 1024 * 1024;
 /// Events that are deleted in one script call: Lua accepts some thousands of arguments.
 const DELETED_PER_CALL: usize = 1000;
 
@@ -34,17 +37,32 @@ impl EventStream for RedisClient {
         self.timed(Command::Stream, async move {
             let names = self.event_keys();
             let mut commands = CommandGroup::default();
-            for event in events {
+            let mut counts = Vec::new();
+            let to_append = |event: &DeviceEvent| (event.device().org, event.to_json());
+            let mut waiting = events.iter().map(to_append).peekable();
+            while waiting.peek().is_some() {
                 let mut append = scripts::call(&self.scripts.append_events, &names);
                 append.arg(MAX_ORG_EVENT_BYTES).arg(MAX_EVENT_BYTES);
-                append.arg(event.device().org.to_string());
-                append.arg(event.to_json());
+                let (mut count, mut bytes) = (0, 0);
+                while count < APPENDED_PER_CALL
+                    && bytes < APPENDED_BYTES_PER_CALL
+                    && let Some((org, json)) = waiting.next()
+                {
+                    (count, bytes) = (count + 1, bytes + json.len());
+                    append.arg(org.to_string()).arg(json);
+                }
+                counts.push(count);
                 commands.add(&names[0], append);
             }
-            let refused = self.query_all(commands).await?.into_iter().enumerate();
-            let is_refused = |refused: &Value| *refused != Value::Array(Vec::new());
-            let refused = refused.filter(|(_, refused)| is_refused(refused));
-            Ok(refused.map(|(index, _)| index).collect())
+            let answers = self.query_all(commands).await?;
+            let (mut refused, mut first) = (Vec::new(), 0);
+            for (count, answer) in counts.into_iter().zip(answers) {
+                let numbers: Vec<usize> =
+                    redis::from_redis_value(answer).map_err(RedisError::from)?;
+                refused.extend(numbers.iter().map(|number| first + number - 1));
+                first += count;
+            }
+            Ok(refused)
         })
     }
 

@@ -468,19 +468,22 @@ const APPEND_EVENTS: &str = concat!(
     keys!(2),
     reset_event_bytes!(),
     r"
-local refused = {}
+local refused, used, added, sum = {}, {}, {}, 0
+local total = tonumber(redis.call('HGET', KEYS[2], 'total') or '0')
 for i = 3, #ARGV, 2 do
-  local size = #ARGV[i + 1] + 64
-  local used = tonumber(redis.call('HGET', KEYS[2], ARGV[i]) or '0') + size
-  local total = tonumber(redis.call('HGET', KEYS[2], 'total') or '0') + size
-  if used > tonumber(ARGV[1]) or total > tonumber(ARGV[2]) then
+  local org, size = ARGV[i], #ARGV[i + 1] + 64
+  used[org] = used[org] or tonumber(redis.call('HGET', KEYS[2], org) or '0')
+  if used[org] + size > tonumber(ARGV[1]) or total + sum + size > tonumber(ARGV[2]) then
     refused[#refused + 1] = (i - 1) / 2
   else
     redis.call('XADD', KEYS[1], '*', 'fact', ARGV[i + 1])
-    redis.call('HINCRBY', KEYS[2], ARGV[i], size)
-    redis.call('HINCRBY', KEYS[2], 'total', size)
+    used[org] = used[org] + size
+    added[org] = (added[org] or 0) + size
+    sum = sum + size
   end
 end
+for org, size in pairs(added) do redis.call('HINCRBY', KEYS[2], org, size) end
+if sum > 0 then redis.call('HINCRBY', KEYS[2], 'total', sum) end
 return refused
 "
 );

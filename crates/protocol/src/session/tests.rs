@@ -82,7 +82,11 @@ fn bad_auth_error_omits_the_token() {
 
 #[test]
 fn auth_without_token_and_ticket_is_told_what_is_missing() {
-    for payload in ["{}", r#"{"client":{"name":"toy"}}"#, r#"{"token":"","ticket":""}"#] {
+    for payload in [
+        "{}",
+        r#"{"client":{"name":"toy"}}"#,
+        r#"{"token":"","ticket":""}"#,
+    ] {
         let error = Session::new(1)
             .handle(frame(Kind::Auth, b"auth    ", 0, payload))
             .unwrap_err();
