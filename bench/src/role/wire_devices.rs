@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
+use nix::sys::socket::{setsockopt, sockopt};
 use parking_lot::Mutex;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
@@ -189,7 +190,8 @@ impl WireFleet {
         }
         let source = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + source);
         let socket = TcpSocket::new_v4()?;
-        socket.set_reuseaddr(true)?;
+        // The port is chosen by `connect`: it is free unless it is connected to the same server.
+        setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
         socket.bind((source, 0).into())?;
         Ok(socket.connect(self.address).await?)
     }
