@@ -1,6 +1,7 @@
 //! The database handle: address, timeouts and migrations.
 //! Invariant: no operation waits for the database without a timeout.
 
+pub(crate) mod batches;
 pub(crate) mod connections;
 pub(crate) mod job_turn;
 mod lease;
@@ -25,7 +26,11 @@ use sqlx::{
 };
 use switchboard_runtime::budget::Budgets;
 
-use crate::{Config, MasterKeys, Objects, StoreError};
+use crate::{
+    Config, MasterKeys, Objects, StoreError,
+    calls::idempotent_calls::{Ending, Reservation},
+};
+use batches::Batches;
 use connections::Connections;
 use metrics::Outcome;
 use primary::Servers;
@@ -49,6 +54,8 @@ pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) connections: Connections,
+    pub(crate) reservations: Arc<Batches<Reservation>>,
+    pub(crate) endings: Arc<Batches<Ending>>,
     objects: Option<Objects>,
     master_keys: MasterKeys,
     actor: Option<Arc<str>>,
@@ -92,6 +99,8 @@ impl Store {
             .map_err(|_| StoreError::Setting("the budgets of the database cannot be created"))?;
         Ok(Self {
             connections: Connections::open(servers, connections, &budgets),
+            reservations: Batches::new(),
+            endings: Batches::new(),
             objects: None,
             master_keys: MasterKeys::default(),
             actor: None,

@@ -1,17 +1,19 @@
 //! Calls with an idempotency key, from the reservation of the key to the outcome.
 //! Invariant: a key belongs to one call until it expires, and only that call writes its outcome.
 
+mod items;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::id::{CallId, OrgId};
-use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{interval, purge::PURGE_BATCH_SIZE, with_timeout},
+    database::{batches::Item as _, purge::PURGE_BATCH_SIZE, with_timeout},
 };
+pub(crate) use items::{Ending, Reservation};
 
 /// The idempotency key of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,34 +63,10 @@ pub struct StoredOutcome {
     pub body: Vec<u8>,
 }
 
-struct Row {
-    call_id: Uuid,
-    fingerprint: Vec<u8>,
-    created_at: DateTime<Utc>,
-    deadline: DateTime<Utc>,
-    read_at: DateTime<Utc>,
-    status: Option<i32>,
-    body: Option<Vec<u8>>,
-}
-
-impl From<Row> for ReservedCall {
-    fn from(row: Row) -> Self {
-        let status = row.status.and_then(|status| u16::try_from(status).ok());
-        let outcome = status.zip(row.body);
-        Self {
-            id: CallId::from_uuid(row.call_id),
-            fingerprint: row.fingerprint,
-            created_at: row.created_at,
-            deadline: row.deadline,
-            read_at: row.read_at,
-            outcome: outcome.map(|(status, body)| StoredOutcome { status, body }),
-        }
-    }
-}
-
 impl Store {
     /// Reserves the key for this call; `Some` if it belongs to another call. If the future is
-    /// dropped, the key may have been reserved.
+    /// dropped, the key may have been reserved; if it still waits for a statement of its
+    /// organisation, it is not.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the organisation does not exist, or any other [`StoreError`].
@@ -97,19 +75,11 @@ impl Store {
         key: &CallKey,
         call: &NewCall,
     ) -> Result<Option<ReservedCall>, StoreError> {
-        with_timeout(async {
-            let mut connection = self.tenant_conn(key.org).await?;
-            loop {
-                if reserve(&mut connection, key, call).await? {
-                    return Ok::<_, sqlx::Error>(None);
-                }
-                // Between the two queries, the other call may have released its key.
-                if let Some(existing) = find_reservation(&mut connection, key).await? {
-                    return Ok(Some(existing));
-                }
-            }
-        })
-        .await
+        let item = Reservation {
+            hash: key.hash,
+            call: call.clone(),
+        };
+        self.reservations.execute(self, key.org, item).await
     }
 
     /// Writes a call's outcome; false if the key does not belong to it, or has an outcome already.
@@ -120,23 +90,14 @@ impl Store {
         &self,
         key: &CallKey,
         call: CallId,
-        outcome: &StoredOutcome,
+        outcome: StoredOutcome,
     ) -> Result<bool, StoreError> {
-        let query = sqlx::query!(
-            "UPDATE idempotent_calls SET status = $4, body = $5
-             WHERE org_id = $1 AND key_hash = $2 AND call_id = $3 AND status IS NULL",
-            key.org.uuid(),
-            key.hash.as_slice(),
-            call.uuid(),
-            i32::from(outcome.status),
-            outcome.body
-        );
-        Ok(
-            with_timeout(async { query.execute(&mut *self.tenant_conn(key.org).await?).await })
-                .await?
-                .rows_affected()
-                > 0,
-        )
+        let item = Ending {
+            hash: key.hash,
+            call,
+            outcome,
+        };
+        self.endings.execute(self, key.org, item).await
     }
 
     /// Releases the key of a call that was not delivered; false if the key does not belong to it.
@@ -177,41 +138,20 @@ impl Store {
     }
 }
 
-/// Reserves the key; false if it belongs to another call.
+/// Reserves the key within a transaction; `Some` if it belongs to another call.
 pub(crate) async fn reserve(
     connection: &mut PgConnection,
     key: &CallKey,
     call: &NewCall,
-) -> Result<bool, sqlx::Error> {
-    let insert = sqlx::query!(
-        "INSERT INTO idempotent_calls AS former (org_id, key_hash, fingerprint, call_id, deadline, expires_at)
-         VALUES ($1, $2, $3, $4, now() + $5::interval, now() + $6::interval)
-         ON CONFLICT (org_id, key_hash) DO UPDATE SET
-             fingerprint = excluded.fingerprint, call_id = excluded.call_id, deadline = excluded.deadline,
-             status = NULL, body = NULL, created_at = now(), expires_at = excluded.expires_at
-         WHERE former.expires_at <= now()",
-        key.org.uuid(),
-        key.hash.as_slice(),
-        call.fingerprint.as_slice(),
-        call.id.uuid(),
-        interval(call.timeout),
-        interval(call.retention)
-    );
-    Ok(insert.execute(connection).await?.rows_affected() > 0)
-}
-
-/// The call that the key belongs to.
-pub(crate) async fn find_reservation(
-    connection: &mut PgConnection,
-    key: &CallKey,
 ) -> Result<Option<ReservedCall>, sqlx::Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"SELECT call_id, fingerprint, created_at, deadline, now() AS "read_at!", status, body
-           FROM idempotent_calls WHERE org_id = $1 AND key_hash = $2"#,
-        key.org.uuid(),
-        key.hash.as_slice()
-    );
-    let row = row.fetch_optional(connection).await?;
-    Ok(row.map(ReservedCall::from))
+    let item = Reservation {
+        hash: key.hash,
+        call: call.clone(),
+    };
+    loop {
+        let outputs = Reservation::execute(&mut *connection, key.org, &[&item]).await?;
+        if let Some(output) = outputs.into_iter().flatten().next() {
+            return Ok(output);
+        }
+    }
 }

@@ -15,10 +15,7 @@ use uuid::Uuid;
 
 use crate::{
     CallKey, NewCall, ReservedCall, Store, StoreError,
-    calls::{
-        idempotent_calls::{find_reservation, reserve},
-        reach::CallReach,
-    },
+    calls::{idempotent_calls::reserve, reach::CallReach},
     database::{
         decode_error, interval,
         purge::{PURGE_BATCH_SIZE, in_batches},
@@ -472,13 +469,10 @@ async fn insert_with_key(
         .fetch_optional(&mut *connection)
         .await?;
     }
-    if let Some((key, reservation)) = key {
-        while !reserve(&mut *connection, key, reservation).await? {
-            // Between the two queries, the other call may have released its key.
-            if let Some(existing) = find_reservation(&mut *connection, key).await? {
-                return Ok(CallInsert::Existing(existing));
-            }
-        }
+    if let Some((key, reservation)) = key
+        && let Some(existing) = reserve(&mut *connection, key, reservation).await?
+    {
+        return Ok(CallInsert::Existing(existing));
     }
     if let CallDispatch::Queued { limits, .. } = call.work
         && let Some(full) = full_queue(connection, call.device, limits).await?

@@ -308,7 +308,7 @@ async fn store_outcome(
 ) {
     let outcome = response.clone().into();
     gateway.result_stored(key.org, response.body.len()).await;
-    let finish = gateway.store.finish_call(key, attempt.id, &outcome);
+    let finish = gateway.store.finish_call(key, attempt.id, outcome);
     if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, finish).await {
         tracing::warn!(
             call.id = %attempt.id,
