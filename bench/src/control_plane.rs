@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{
     environment::BenchEnv,
-    installation::UNREACHABLE_RATE,
+    installation::{UNLIMITED, UNREACHABLE_RATE},
     postgres::Postgres,
     server::{Server, redis},
     subject::Servers,
@@ -90,9 +90,15 @@ impl ControlPlane {
 
     pub(crate) async fn start(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
         let stores = Stores::start(bench).await?;
-        let rates = ["--control-org-rate-per-s", "--control-org-burst"];
-        let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
-        let control = stores.serve(bench, "control", rates.as_flattened()).await?;
+        let limits = [
+            ["--control-org-rate-per-s", UNREACHABLE_RATE],
+            ["--control-org-burst", UNREACHABLE_RATE],
+            ["--quota-devices-connected", UNLIMITED],
+            ["--quota-devices-known", UNLIMITED],
+        ];
+        let control = stores
+            .serve(bench, "control", limits.as_flattened())
+            .await?;
         let (org, api_key) = create_org(&control, &stores.operator_key).await?;
         Ok(Self {
             control,

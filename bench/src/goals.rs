@@ -272,7 +272,7 @@ fn size_goals(report: &Report) -> [Goal; 2] {
         ),
         at_most(
             "% that the capacity model differs in CPU or memory",
-            25.0,
+            growth::MAX_MODEL_DEVIATION_PERCENT,
             deviation,
         ),
     ]

@@ -13,14 +13,14 @@ mod stored;
 
 use std::{fs, path::Path};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use switchboard_capacity::{Axis, Coefficients, write_documents};
 
 use super::{environment::BenchEnv, report::Report};
 
-pub(crate) use check::{Check, measure as check};
+pub(crate) use check::{Check, MAX_MODEL_DEVIATION_PERCENT, measure as check};
 
 /// Options of `--only growth`.
 #[derive(Debug, Args)]
@@ -72,12 +72,13 @@ const STEPS: [(Step, &str); 7] = [
     (Step::Costs, "costs"),
 ];
 
-/// Measures the selected steps. One that fails is listed as skipped.
+/// Measures the selected steps. What fails is listed as skipped.
 pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::Result<()> {
     let options = &bench.options.growth;
     raise_file_limit()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut coefficients = read(&root)?;
+    let skipped = report.skipped.len();
     for (step, name) in STEPS {
         if options.growth_step.is_empty() || options.growth_step.contains(&step) {
             eprintln!("{name}");
@@ -85,8 +86,16 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
             report.or_skip(name, outcome);
         }
     }
-    coefficients.measured = conditions();
+    let is_complete = options.growth_step.is_empty() && report.skipped.len() == skipped;
+    if is_complete {
+        coefficients.measured = conditions();
+    }
     if options.write {
+        ensure!(
+            report.skipped.len() == skipped,
+            "nothing was written, because something was skipped:\n{}",
+            report.skipped.join("\n")
+        );
         let mut json = serde_json::to_string_pretty(&coefficients)?;
         json.push('\n');
         fs::write(root.join(Coefficients::FILE), json)?;
@@ -110,11 +119,11 @@ async fn run(
 ) -> anyhow::Result<()> {
     let series = match step {
         Step::Devices => series::devices(bench, coefficients, report).await?,
-        Step::Edges => series::edges(bench, false).await?,
-        Step::Cluster => series::edges(bench, true).await?,
-        Step::Organisations => series::organisations(bench).await?,
+        Step::Edges => series::edges(bench, false, report).await?,
+        Step::Cluster => series::edges(bench, true, report).await?,
+        Step::Organisations => series::organisations(bench, report).await?,
         Step::Entries => directory::entries(bench, coefficients, report).await?,
-        Step::Stored => stored::stored(bench, coefficients).await?,
+        Step::Stored => stored::stored(bench, coefficients, report).await?,
         Step::Costs => return costs::measure(bench, coefficients).await,
     };
     report.growth.push(series.clone());
@@ -136,7 +145,7 @@ fn raise_file_limit() -> anyhow::Result<()> {
 /// Enough for all devices of a run at one edge.
 const FILES: u64 = 300_000;
 
-/// The day, the processor and its number of cores.
+/// The processor and its number of cores.
 fn conditions() -> String {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name"));

@@ -16,6 +16,8 @@ const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A rate limit far above the throughput of one machine.
 pub(crate) const UNREACHABLE_RATE: &str = "1000000";
+/// A quota that limits nothing.
+pub(crate) const UNLIMITED: &str = "0";
 
 /// Stops all its processes when dropped.
 pub(crate) struct Installation {

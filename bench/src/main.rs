@@ -30,6 +30,7 @@ mod worker;
 
 use std::{future::ready, path::PathBuf, process::ExitCode, time::Duration};
 
+use anyhow::ensure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use switchboard_test_support::run;
 
@@ -214,23 +215,36 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
         report.or_skip("voice", outcome);
     }
     if options.includes(Part::Idle) {
-        scale::idle(&bench, &mut report).await?;
+        let outcome = scale::idle(&bench, &mut report).await;
+        report.or_skip("idle devices", outcome);
     }
     if options.includes(Part::Storm) {
-        scale::storm(&bench, &mut report).await?;
+        let outcome = scale::storm(&bench, &mut report).await;
+        report.or_skip("connect storm", outcome);
     }
     if options.includes(Part::Rolling) {
-        rolling::measure(&bench, &mut report).await?;
+        let outcome = rolling::measure(&bench, &mut report).await;
+        report.or_skip("rolling restarts", outcome);
     }
+    let mut growth = Ok(());
     if options.names(Part::Growth) {
-        growth::measure(&bench, &mut report).await?;
+        growth = growth::measure(&bench, &mut report).await;
     }
     if options.names(Part::Capacity) {
-        growth::check(&bench, &mut report).await?;
+        let outcome = growth::check(&bench, &mut report).await;
+        report.or_skip("capacity", outcome);
     }
     print!("\n{report}");
     if let Some(file) = &options.json {
         std::fs::write(file, report.json()?)?;
     }
+    growth?;
+    // The model is wrong, whatever the speed of the machine.
+    let deviation = report.capacity.iter().find_map(growth::Check::deviation);
+    let deviation = deviation.unwrap_or_default();
+    ensure!(
+        deviation <= growth::MAX_MODEL_DEVIATION_PERCENT,
+        "the capacity model differs by {deviation:.0} % from what was measured"
+    );
     Ok(())
 }

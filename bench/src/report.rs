@@ -49,7 +49,7 @@ pub(crate) struct Report {
     pub(crate) growth: Vec<Growth>,
     /// The capacity model's predictions, next to what was measured.
     pub(crate) capacity: Vec<Check>,
-    skipped: Vec<String>,
+    pub(crate) skipped: Vec<String>,
 }
 
 impl Report {

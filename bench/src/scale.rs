@@ -148,15 +148,9 @@ impl Target {
     }
 
     async fn open(&mut self, first: u32, count: u32) -> anyhow::Result<f64> {
-        let reply = self.devices.open(first, count, CONNECT_CONCURRENCY).await?;
-        let error = reply.first_error.unwrap_or_default();
-        ensure!(
-            reply.errors == 0,
-            "{}: {} of {count} connections failed: {error}",
-            self.name,
-            reply.errors
-        );
-        Ok(f64::from(count) * 1e6 / reply.elapsed_us)
+        let opened = self.devices.open_all(first, count, CONNECT_CONCURRENCY);
+        let elapsed_us = opened.await.context(self.name)?;
+        Ok(f64::from(count) * 1e6 / elapsed_us)
     }
 
     /// Closes the connections that are open, then opens those of a storm.

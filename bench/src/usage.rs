@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    ops::Deref,
     time::{Duration, Instant},
 };
 
@@ -56,21 +57,22 @@ impl Usage for Process {
     }
 
     fn anonymous_bytes(&self) -> anyhow::Result<u64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"));
-        let kibibytes = line.and_then(|line| line.split_whitespace().next());
-        Ok(kibibytes
-            .context("/proc/PID/status has no RssAnon")?
-            .parse::<u64>()?
-            * 1024)
+        proc_bytes(&format!("/proc/{}/status", self.pid()), "RssAnon:")
     }
+}
+
+/// The bytes in the line of a file of `/proc` that begins with `name`.
+pub(crate) fn proc_bytes(file: &str, name: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(file)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let kibibytes = line.and_then(|line| line.split_whitespace().next());
+    let kibibytes = kibibytes.with_context(|| format!("{file} has no {name}"))?;
+    Ok(kibibytes.parse::<u64>()? * 1024)
 }
 
 /// Waits until the processes are idle, so that earlier work does not affect the next measurement.
 /// Returns after 20 s in any case.
-pub(crate) async fn wait_idle(processes: &[&Process]) -> anyhow::Result<()> {
+pub(crate) async fn wait_idle<P: Deref<Target = Process>>(processes: &[P]) -> anyhow::Result<()> {
     let deadline = Instant::now() + IDLE_TIMEOUT;
     let mut before = total_cpu(processes)?;
     loop {
@@ -83,6 +85,7 @@ pub(crate) async fn wait_idle(processes: &[&Process]) -> anyhow::Result<()> {
     }
 }
 
-fn total_cpu(processes: &[&Process]) -> anyhow::Result<Duration> {
+/// CPU of all processes together.
+pub(crate) fn total_cpu<P: Deref<Target = Process>>(processes: &[P]) -> anyhow::Result<Duration> {
     processes.iter().map(|process| process.cpu()).sum()
 }

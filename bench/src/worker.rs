@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{ChildStdin, ChildStdout, Command},
@@ -85,6 +85,23 @@ impl Worker {
             .await
     }
 
+    /// Like [`Self::open`], but fails if a device does not connect. Returns how many microseconds it
+    /// took.
+    pub(crate) async fn open_all(
+        &mut self,
+        first: u32,
+        count: u32,
+        concurrency: u32,
+    ) -> anyhow::Result<f64> {
+        let reply = self.open(first, count, concurrency).await?;
+        let (errors, error) = (reply.errors, reply.first_error.unwrap_or_default());
+        ensure!(
+            errors == 0,
+            "{errors} of {count} connections failed: {error}"
+        );
+        Ok(reply.elapsed_us)
+    }
+
     /// Connects the first device. Retries until the timeout, because a started server may not be
     /// ready yet.
     pub(crate) async fn open_first(&mut self, wait_timeout: Duration) -> anyhow::Result<()> {
@@ -95,7 +112,7 @@ impl Worker {
                 return Ok(());
             }
             let error = reply.first_error.unwrap_or_default();
-            anyhow::ensure!(
+            ensure!(
                 Instant::now() < deadline,
                 "the first device failed to connect: {error}"
             );

@@ -21,6 +21,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 const RETURN_DELAY: Duration = Duration::from_secs(2);
 const WARM_UP_WINDOW: Duration = Duration::from_secs(2);
 const MIB: f64 = 1_048_576.0;
+/// The most that CPU or memory of all processes may differ from the prediction.
+pub(crate) const MAX_MODEL_DEVIATION_PERCENT: f64 = 25.0;
 
 /// What was predicted and measured for one role, or for all.
 #[derive(Debug, Clone, Serialize)]

@@ -8,7 +8,7 @@ use switchboard_test_support::process::Process;
 
 use super::{
     installation::{Installation, Used},
-    latency::BUSY,
+    latency::{BUSY, ensure_answered},
     rounded,
 };
 use crate::{
@@ -26,8 +26,9 @@ use crate::{
 const DEVICES: u32 = 1_000;
 const ROUNDS: u32 = 3;
 const WINDOW: Duration = Duration::from_millis(700);
-/// Seconds between two heartbeats: in this measurement, and by default.
+/// Seconds between two heartbeats in this measurement.
 const HEARTBEAT_S: &str = "1";
+/// Seconds between two heartbeats by default.
 const DEFAULT_HEARTBEAT_S: f64 = 30.0;
 const IDLE_DEVICES: u32 = 4_000;
 const IDLE_WINDOW: Duration = Duration::from_secs(3);
@@ -53,10 +54,6 @@ fn each(before: &[Used], after: &[Used], count: f64) -> Vec<(Role, f64)> {
 
 async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
     let mut installation = Installation::start(bench).await?;
-    installation.wait().await?;
-    for used in installation.used()? {
-        costs.of_mut(used.role).base_bytes = rounded(used.bytes);
-    }
     installation.open(DEVICES, DEVICES).await?;
     let mut returns = Vec::new();
     for _ in 0..ROUNDS {
@@ -77,6 +74,13 @@ async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow:
         costs.of_mut(role).call_alone_us = rounded(alone.max(busy));
         costs.of_mut(role).call_busy_us = rounded(busy);
     }
+    // At last: by then the processes have their pools and buffers.
+    installation.wait().await?;
+    for used in installation.used()? {
+        let of = costs.of_mut(used.role);
+        let devices = f64::from(2 * DEVICES) * of.device_bytes;
+        of.base_bytes = rounded((used.bytes - devices).max(0.0));
+    }
     Ok(())
 }
 
@@ -89,13 +93,14 @@ async fn calls(
     for _ in 0..ROUNDS {
         let before = installation.used()?;
         let reply = caller.run(in_flight, WINDOW).await?;
+        ensure_answered(&reply)?;
         rounds.push(each(&before, &installation.used()?, reply.count as f64));
     }
     Ok(medians(&rounds))
 }
 
 /// The median of each role over the rounds.
-fn medians(rounds: &[Vec<(Role, f64)>]) -> Vec<(Role, f64)> {
+fn medians<R: Copy + PartialEq>(rounds: &[Vec<(R, f64)>]) -> Vec<(R, f64)> {
     let roles = rounds.first().into_iter().flatten().map(|(role, _)| *role);
     let of = |role| {
         let all = rounds
@@ -118,37 +123,47 @@ async fn heartbeats(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::R
     ];
     let edge = start_edge(bench, &redis, &listen, "device_addr").await?;
     let mut system = System::with_edge(bench, redis, edge, &[]).await?;
-    system
-        .devices
-        .open(1, IDLE_DEVICES, CONNECT_CONCURRENCY)
-        .await?;
     let edge = &system.edge.process;
+    let without = idle_cpu(edge).await?;
+    let opened = system
+        .devices
+        .open_all(1, IDLE_DEVICES, CONNECT_CONCURRENCY);
+    opened.await?;
     tokio::time::sleep(IDLE_WINDOW / 3).await;
-    let before = edge.cpu()?;
-    tokio::time::sleep(IDLE_WINDOW).await;
-    let spent = edge.cpu()?.saturating_sub(before).as_secs_f64();
+    let spent = idle_cpu(edge).await?.saturating_sub(without).as_secs_f64();
     let heartbeats = f64::from(IDLE_DEVICES) * IDLE_WINDOW.as_secs_f64();
     costs.edge.idle_us = rounded(spent * 1e6 / heartbeats / DEFAULT_HEARTBEAT_S);
     Ok(())
 }
 
+/// What a process uses in [`IDLE_WINDOW`].
+async fn idle_cpu(process: &Process) -> anyhow::Result<Duration> {
+    let before = process.cpu()?;
+    tokio::time::sleep(IDLE_WINDOW).await;
+    Ok(process.cpu()?.saturating_sub(before))
+}
+
 async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
     let mut subject = chat::separate_services(bench).await?;
     let servers = subject.servers.clone();
-    wait_idle(
-        &servers
-            .iter()
-            .map(|(_, process)| &**process)
-            .collect::<Vec<_>>(),
-    )
-    .await?;
+    let processes: Vec<_> = servers.iter().map(|(_, process)| &**process).collect();
+    wait_idle(&processes).await?;
     let chat = servers.iter().find(|(name, _)| *name == "chat");
     if let Some((_, process)) = chat {
         costs.chat.base_bytes = rounded(process.anonymous_bytes()? as f64);
     }
     subject.caller.run(TURNS, WINDOW).await?;
-    let before: Vec<_> = cpu(&servers)?;
-    let reply = subject.caller.run(TURNS, WINDOW * 2).await?;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let before = cpu(&servers)?;
+        let reply = subject.caller.run(TURNS, WINDOW).await?;
+        ensure_answered(&reply)?;
+        let spent = before.into_iter().zip(cpu(&servers)?);
+        let each = spent.map(|((name, before), (_, after))| {
+            (name, (after - before) * 1e6 / reply.count as f64)
+        });
+        rounds.push(each.collect());
+    }
     let roles = [
         ("edge", Role::Edge),
         ("control", Role::Control),
@@ -156,10 +171,10 @@ async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result
         ("redis", Role::Redis),
         ("postgres", Role::Postgres),
     ];
-    for ((name, before), after) in before.into_iter().zip(cpu(&servers)?) {
+    for (name, us) in medians(&rounds) {
         let role = roles.iter().find(|(of, _)| *of == name);
         if let Some((_, role)) = role {
-            costs.of_mut(*role).turn_us = rounded((after.1 - before) * 1e6 / reply.count as f64);
+            costs.of_mut(*role).turn_us = rounded(us);
         }
     }
     Ok(())

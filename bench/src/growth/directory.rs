@@ -1,9 +1,9 @@
 //! Growth of the directory without connections: entries that a node writes in bulk, with the keys and
 //! the format of the bus, and look-ups of another node.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use switchboard_capacity::{Axis, Coefficients, Figure, Series};
 use switchboard_protocol::id::OrgId;
 use uuid::Uuid;
@@ -14,7 +14,12 @@ use super::{
     series::point,
     shards::Shards,
 };
-use crate::{environment::BenchEnv, report::Report, subject::median, usage::Usage as _};
+use crate::{
+    environment::BenchEnv,
+    report::Report,
+    subject::median,
+    usage::{Usage as _, proc_bytes},
+};
 
 const SIZES: [u32; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 /// Entries of one batch, which is one device of the role.
@@ -52,7 +57,7 @@ pub(super) async fn entries(
     let wanted = bench.options.growth.growth_entries;
     for size in SIZES.into_iter().filter(|size| *size <= wanted) {
         let needed = u64::from(size - written) * MAX_ENTRY_BYTES;
-        let available = available_bytes()?;
+        let available = proc_bytes("/proc/meminfo", "MemAvailable:")?;
         if needed > available {
             let missing = anyhow::anyhow!("they need {needed} bytes, {available} are available");
             report.or_skip::<()>(&format!("{size} directory entries"), Err(missing));
@@ -61,9 +66,8 @@ pub(super) async fn entries(
         eprintln!("{size} directory entries");
         while written < size {
             let batches = ((size - written) / BATCH).min(MAX_BATCHES);
-            let reply = writer.open(written / BATCH, batches, CONCURRENCY).await?;
-            let error = reply.first_error.unwrap_or_default();
-            ensure!(reply.errors == 0, "entries are not written: {error}");
+            let opened = writer.open_all(written / BATCH, batches, CONCURRENCY);
+            opened.await.context("entries are not written")?;
             written += batches * BATCH;
         }
         let bytes = (shards.used_bytes().await? - before) / f64::from(size);
@@ -97,17 +101,4 @@ pub(super) async fn entries(
         ));
     }
     Ok(series)
-}
-
-/// Memory that new processes can use.
-fn available_bytes() -> anyhow::Result<u64> {
-    let meminfo = fs::read_to_string("/proc/meminfo")?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next());
-    Ok(kibibytes
-        .context("/proc/meminfo has no MemAvailable")?
-        .parse::<u64>()?
-        * 1024)
 }

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
 use switchboard_capacity::Role;
 use switchboard_test_support::process::Process;
 
@@ -95,9 +94,10 @@ impl Installation {
         self.wait().await
     }
 
-    /// Disconnects the `returning` devices, and connects them again.
+    /// Disconnects the `returning` devices, and connects them again once that is stored.
     pub(super) async fn come_back(&mut self, staying: u32, returning: u32) -> anyhow::Result<()> {
         self.returning.close().await?;
+        wait_stored(&mut self.shards).await?;
         connect(&mut self.returning, staying, returning).await
     }
 
@@ -105,7 +105,7 @@ impl Installation {
     pub(super) async fn wait(&mut self) -> anyhow::Result<()> {
         wait_stored(&mut self.shards).await?;
         let processes = self.processes();
-        wait_idle(&processes.each_ref().map(|(_, process)| &**process)).await
+        wait_idle(&processes.map(|(_, process)| process)).await
     }
 
     fn processes(&self) -> [(Role, Arc<Process>); 5] {
@@ -135,12 +135,6 @@ impl Installation {
 }
 
 async fn connect(fleet: &mut Worker, first: u32, count: u32) -> anyhow::Result<()> {
-    let reply = fleet.open(first, count, CONNECT_CONCURRENCY).await?;
-    let error = reply.first_error.unwrap_or_default();
-    ensure!(
-        reply.errors == 0,
-        "{} devices do not connect: {error}",
-        reply.errors
-    );
-    Ok(())
+    let opened = fleet.open_all(first, count, CONNECT_CONCURRENCY);
+    opened.await.map(drop)
 }

@@ -10,8 +10,9 @@ use super::nodes::Nodes;
 use crate::{
     calls::switchboard,
     environment::BenchEnv,
+    reply::Reply,
     subject::{Subject, median},
-    usage::Usage as _,
+    usage::{Usage as _, total_cpu},
     worker::Worker,
 };
 
@@ -120,20 +121,24 @@ pub(super) async fn window(
     let before = cpu(caller, processes)?;
     let reply = caller.run(in_flight, length).await?;
     let spent = cpu(caller, processes)?.saturating_sub(before);
-    let error = reply
-        .first_error
-        .as_deref()
-        .unwrap_or("no error was reported");
-    ensure!(reply.count > 0, "all requests failed: {error}");
-    if reply.errors > 0 {
-        eprintln!("{} errors, the first: {error}", reply.errors);
-    }
+    ensure_answered(&reply)?;
     let idle_us = idle_cores * reply.elapsed_us;
     Ok(Window {
         count: reply.count,
         p50_us: reply.p50_us,
         cpu_us: (spent.as_secs_f64() * 1e6 - idle_us) / reply.count as f64,
     })
+}
+
+/// Fails if no request of a window succeeded.
+pub(super) fn ensure_answered(reply: &Reply) -> anyhow::Result<()> {
+    let error = reply.first_error.as_deref();
+    let error = error.unwrap_or("no error was reported");
+    ensure!(reply.count > 0, "all requests failed: {error}");
+    if reply.errors > 0 {
+        eprintln!("{} errors, the first: {error}", reply.errors);
+    }
+    Ok(())
 }
 
 /// Cores that they use without calls: for heartbeats and leases.
@@ -147,9 +152,4 @@ async fn idle_cores(caller: &Worker, processes: &[Arc<Process>]) -> anyhow::Resu
 
 fn cpu(caller: &Worker, processes: &[Arc<Process>]) -> anyhow::Result<Duration> {
     Ok(total_cpu(processes)? + caller.process.cpu()?)
-}
-
-/// CPU of all processes together.
-pub(super) fn total_cpu(processes: &[Arc<Process>]) -> anyhow::Result<Duration> {
-    processes.iter().map(|process| process.cpu()).sum()
 }

@@ -15,7 +15,7 @@ use crate::{
     calls::CONNECT_CONCURRENCY,
     environment::BenchEnv,
     system::{SEED, Service},
-    usage::Usage as _,
+    usage::{Usage as _, wait_idle},
     worker::Worker,
 };
 
@@ -112,14 +112,12 @@ impl<'a> Nodes<'a> {
         for (index, fleet) in (0_u32..).zip(&mut self.fleets) {
             let first = WARM_UP_FIRST + index * WARM_UP;
             loop {
-                let reply = fleet.open(first, WARM_UP, 1).await?;
-                // Those of an attempt that failed in part have connected twice.
-                fleet.count().await?;
-                if reply.errors == 0 {
+                let opened = fleet.open_all(first, WARM_UP, 1).await;
+                if opened.is_ok() || Instant::now() > deadline {
+                    opened?;
                     break;
                 }
-                let error = reply.first_error.unwrap_or_default();
-                ensure!(Instant::now() < deadline, "no device connects: {error}");
+                fleet.close().await?;
                 sleep(KEYS_RETRY_INTERVAL).await;
             }
         }
@@ -136,21 +134,20 @@ impl<'a> Nodes<'a> {
             let starts = (0..=fleets).map(|n| first + chunk * n / fleets);
             let starts: Vec<_> = starts.collect();
             let opened = self.fleets.iter_mut().zip(starts.windows(2));
-            let opened = opened.map(|(fleet, range)| async move {
-                let count = range[1] - range[0];
-                let reply = fleet.open(range[0], count, CONNECT_CONCURRENCY / 4).await?;
-                let error = reply.first_error.unwrap_or_default();
-                ensure!(
-                    reply.errors == 0,
-                    "{} of {count} connections failed: {error}",
-                    reply.errors
-                );
-                anyhow::Ok(())
+            let opened = opened.map(|(fleet, range)| {
+                fleet.open_all(range[0], range[1] - range[0], CONNECT_CONCURRENCY / 4)
             });
             try_join_all(opened).await?;
             self.shards.discard_events().await;
             first += chunk;
         }
+        Ok(())
+    }
+
+    /// Waits until all processes are idle, and discards the device events.
+    pub(super) async fn settle(&mut self) -> anyhow::Result<()> {
+        wait_idle(&self.processes()).await?;
+        self.shards.discard_events().await;
         Ok(())
     }
 

@@ -1,17 +1,20 @@
 //! Growth with real connections: of devices, of edges and of organisations.
 
-use std::{collections::BTreeMap, fs};
+use std::collections::BTreeMap;
 
-use anyhow::Context as _;
 use switchboard_capacity::{Axis, Coefficients, Figure, Point, Series};
 
 use super::{
-    latency::{CallCost, Reference, total_cpu},
+    latency::{CallCost, Reference},
     nodes::{Nodes, devices_per_process},
     rounded,
     shards::Shards,
 };
-use crate::{environment::BenchEnv, report::Report, usage::wait_idle};
+use crate::{
+    environment::BenchEnv,
+    report::Report,
+    usage::{proc_bytes, total_cpu},
+};
 
 /// Numbers of devices, as far as the options and the machine allow.
 const DEVICES: [u32; 3] = [1_000, 10_000, 100_000];
@@ -51,7 +54,7 @@ struct Growing<'a> {
 
 impl<'a> Growing<'a> {
     async fn new(mut nodes: Nodes<'a>) -> anyhow::Result<Self> {
-        idle(&nodes).await?;
+        nodes.settle().await?;
         Ok(Self {
             edge_bytes: nodes.edge_bytes()?,
             redis_bytes: nodes.shards.used_bytes().await?,
@@ -65,7 +68,7 @@ impl<'a> Growing<'a> {
         let processes = self.nodes.processes();
         let before = total_cpu(&processes)?;
         self.nodes.open(self.connected..devices).await?;
-        idle(&self.nodes).await?;
+        self.nodes.settle().await?;
         let spent = total_cpu(&processes)?.saturating_sub(before);
         let new = f64::from(devices - self.connected);
         self.connected = devices;
@@ -78,30 +81,24 @@ impl<'a> Growing<'a> {
             kernel_bytes: (kernel_bytes()? - self.kernel_bytes) / all / 2.0,
         })
     }
+
+    /// Connects devices up to a number, and calls all of them.
+    async fn measure(
+        &mut self,
+        reference: &mut Reference,
+        devices: u32,
+    ) -> anyhow::Result<(CallCost, Connected)> {
+        let connected = self.grow_to(devices).await?;
+        let cost = reference.calls(&mut self.nodes, devices).await?;
+        self.nodes.ensure_connected().await?;
+        Ok((cost, connected))
+    }
 }
 
-async fn idle(nodes: &Nodes<'_>) -> anyhow::Result<()> {
-    let processes = nodes.processes();
-    wait_idle(
-        &processes
-            .iter()
-            .map(|process| &**process)
-            .collect::<Vec<_>>(),
-    )
-    .await
-}
-
-/// Memory of the kernel that cannot be reclaimed, on the whole machine.
+/// Memory of the kernel's objects on the whole machine. Those of an open socket's file count as
+/// reclaimable, although they stay as long as it is open.
 fn kernel_bytes() -> anyhow::Result<f64> {
-    let meminfo = fs::read_to_string("/proc/meminfo")?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("SUnreclaim:"));
-    let kibibytes = line.and_then(|line| line.split_whitespace().next());
-    let kibibytes: f64 = kibibytes
-        .context("/proc/meminfo has no SUnreclaim")?
-        .parse()?;
-    Ok(kibibytes * 1024.0)
+    Ok(proc_bytes("/proc/meminfo", "Slab:")? as f64)
 }
 
 fn figures(cost: &CallCost, connected: &Connected) -> [(Figure, f64); 6] {
@@ -138,9 +135,10 @@ pub(super) async fn devices(
     let mut series = Series::new(Axis::Devices, format!("edges: {edges}, one Redis"));
     for size in DEVICES.into_iter().filter(|size| *size <= most) {
         eprintln!("{size} devices");
-        let connected = growing.grow_to(size).await?;
-        let cost = reference.calls(&mut growing.nodes, size).await?;
-        growing.nodes.ensure_connected().await?;
+        let measured = growing.measure(&mut reference, size).await;
+        let Some((cost, connected)) = report.or_skip(&format!("{size} devices"), measured) else {
+            break;
+        };
         series.points.push(point(size, figures(&cost, &connected)));
         coefficients.edge.device_bytes = rounded(connected.edge_bytes);
         coefficients.redis.device_bytes = rounded(connected.redis_bytes);
@@ -153,7 +151,11 @@ pub(super) async fn devices(
 }
 
 /// More edges, with the same number of devices.
-pub(super) async fn edges(bench: &BenchEnv<'_>, is_cluster: bool) -> anyhow::Result<Series> {
+pub(super) async fn edges(
+    bench: &BenchEnv<'_>,
+    is_cluster: bool,
+    report: &mut Report,
+) -> anyhow::Result<Series> {
     let mut reference = Reference::start(bench).await?;
     let system = if is_cluster {
         "a cluster of three"
@@ -168,28 +170,31 @@ pub(super) async fn edges(bench: &BenchEnv<'_>, is_cluster: bool) -> anyhow::Res
         } else {
             Shards::single(bench).await?
         };
-        let point = fixed(bench, &mut reference, shards, (edges, 1)).await?;
-        series.points.push(Point {
-            at: edges.into(),
-            ..point
-        });
+        let measured = fixed(bench, &mut reference, shards, (edges, 1)).await;
+        let name = format!("{edges} edges, {system}");
+        series.points.extend(report.or_skip(&name, measured));
     }
     Ok(series)
 }
 
 /// More organisations, with the same number of devices.
-pub(super) async fn organisations(bench: &BenchEnv<'_>) -> anyhow::Result<Series> {
+pub(super) async fn organisations(
+    bench: &BenchEnv<'_>,
+    report: &mut Report,
+) -> anyhow::Result<Series> {
     let mut reference = Reference::start(bench).await?;
     let mut series = Series::new(Axis::Organisations, "edges: 2, one Redis");
     for organisations in ORGANISATIONS {
         eprintln!("{organisations} organisations");
         let shards = Shards::single(bench).await?;
         let size = (ORGANISATIONS_EDGES, organisations);
-        let point = fixed(bench, &mut reference, shards, size).await?;
-        series.points.push(Point {
+        let measured = fixed(bench, &mut reference, shards, size).await;
+        let name = format!("{organisations} organisations");
+        let measured = report.or_skip(&name, measured);
+        series.points.extend(measured.map(|point| Point {
             at: organisations.into(),
             ..point
-        });
+        }));
     }
     Ok(series)
 }
@@ -203,8 +208,6 @@ async fn fixed(
 ) -> anyhow::Result<Point> {
     let nodes = Nodes::start(bench, shards, edges, organisations).await?;
     let mut growing = Growing::new(nodes).await?;
-    let connected = growing.grow_to(FIXED_DEVICES).await?;
-    let cost = reference.calls(&mut growing.nodes, FIXED_DEVICES).await?;
-    growing.nodes.ensure_connected().await?;
-    Ok(point(0, figures(&cost, &connected)))
+    let (cost, connected) = growing.measure(reference, FIXED_DEVICES).await?;
+    Ok(point(edges, figures(&cost, &connected)))
 }

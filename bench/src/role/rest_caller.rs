@@ -14,6 +14,9 @@ use super::{
     http_connections::{HttpConnections, Server},
 };
 
+/// Its multiples are spread evenly over 0 to 1.
+const GOLDEN_RATIO: f64 = 0.618_033_988_75;
+
 /// Address of the gateway and the devices to call.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -74,7 +77,10 @@ impl RestCaller {
 impl Caller for RestCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
         if !self.pause.is_zero() {
-            tokio::time::sleep(self.pause).await;
+            // The first requests are spread over a pause, in steps that no worker shares.
+            let spread = (worker as f64 * GOLDEN_RATIO).fract();
+            let part = if sequence == 0 { spread } else { 1.0 };
+            tokio::time::sleep(self.pause.mul_f64(part)).await;
         }
         let device = select_device(worker, sequence, self.devices);
         let response = self
