@@ -232,7 +232,8 @@ impl Bus {
     }
 
     /// Enters connections of one organisation in bulk, with the same registration and without events.
-    /// A connection that this node does not have is removed with the next comparison: after 5 min.
+    /// They last as long as the lease of the node; one that owns connections removes those that it
+    /// does not have within 5 min.
     /// Measurements of a large directory use it.
     ///
     /// # Errors
