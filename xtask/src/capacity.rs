@@ -20,11 +20,11 @@ pub(crate) struct Options {
 
 /// Prints the plan, or writes the documents.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let coefficients = Coefficients::committed()?;
     if options.write_documents {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        return Ok(write_documents(&root, &Coefficients::committed()?)?);
+        return Ok(write_documents(&root, &coefficients)?);
     }
-    let coefficients = Coefficients::committed()?;
     let plan = Plan::new(
         &coefficients,
         &options.load,

@@ -53,16 +53,16 @@ pub struct Costs {
     pub base_bytes: f64,
     /// Memory for each connected device; of PostgreSQL, the size of its tables and indexes.
     pub device_bytes: f64,
-    /// CPU of a call while nothing else runs: each message is sent and received alone.
+    /// CPU of a call where neither it nor its answer meets another message.
     pub call_alone_us: f64,
-    /// CPU of a call on a saturated machine: messages share writes and wake-ups.
+    /// CPU of a call of many at once on a saturated machine: messages share writes and wake-ups.
     pub call_busy_us: f64,
     /// More CPU of a call whose device is not in the caller's cache of the directory.
     pub lookup_us: f64,
     /// CPU of a connected device in each second: its heartbeats.
     pub idle_us: f64,
-    /// CPU of a device that disconnects, and comes back with its token, its resume ticket and the same services. Of
-    /// a gateway, the CPU of each gateway: all are notified.
+    /// CPU of a device that disconnects, and comes back with its token, its resume ticket and the
+    /// same services. Of a gateway, the CPU of each gateway: all are notified.
     pub return_us: f64,
     /// CPU of a turn of a conversation, without the model.
     pub turn_us: f64,
@@ -71,7 +71,7 @@ pub struct Costs {
 /// The measured costs of all roles, and how they grow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Coefficients {
-    /// On which machine they were measured, and when.
+    /// On which machine they were measured, in words that begin a sentence.
     pub measured: String,
     /// Costs of an edge.
     pub edge: Costs,

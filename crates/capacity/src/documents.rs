@@ -4,8 +4,9 @@ use std::{fs, io, path::Path};
 
 use crate::{
     coefficients::{Coefficients, Role},
+    load::{Load, Machine, Prices},
     markdown,
-    plan::{Load, Machine, Plan, Prices},
+    plan::Plan,
     plot,
 };
 
@@ -130,7 +131,10 @@ fn limits(coefficients: &Coefficients) -> String {
         .collect();
     let mut head = vec!["what there is one of".to_owned()];
     head.extend(plans.iter().map(|((calls, returns), _)| {
-        format!("{calls} calls per device and s, {} back", percent(*returns))
+        format!(
+            "calls per device and s: {calls}; back: {}",
+            percent(*returns)
+        )
     }));
     let mut rows = vec![head];
     let named = plans.first().map(|(_, plan)| plan.limits.clone());
@@ -163,9 +167,9 @@ fn costs(coefficients: &Coefficients) -> String {
         let of = coefficients.of(role);
         let mut row = vec![
             role.plural().to_owned(),
-            format!("{:.1}", of.base_bytes / 1e6),
+            markdown::number(of.base_bytes / 1e6),
+            markdown::count(of.device_bytes),
         ];
-        row.push(markdown::count(of.device_bytes));
         row.extend(
             [
                 of.call_alone_us,
@@ -175,14 +179,14 @@ fn costs(coefficients: &Coefficients) -> String {
                 of.return_us,
                 of.turn_us,
             ]
-            .map(|us| format!("{us:.1}")),
+            .map(markdown::number),
         );
         rows.push(row);
     }
     format!(
-        "{}. The kernel has {:.0} bytes more for each connection of an edge.\n\n{}",
+        "{}. The kernel has {} bytes more for each connection of an edge.\n\n{}",
         coefficients.measured,
-        coefficients.kernel_bytes,
+        markdown::count(coefficients.kernel_bytes),
         markdown::table(&rows)
     )
 }

@@ -68,6 +68,14 @@ pub enum Figure {
 }
 
 impl Figure {
+    /// Values below this are noise, and compared as this.
+    const fn floor(self) -> f64 {
+        match self {
+            Self::LookupsPerCall => 0.01,
+            _ => 0.0,
+        }
+    }
+
     /// Its name in tables and in the plot.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -136,13 +144,21 @@ impl Series {
         })
     }
 
+    /// The sizes and values of a figure whose growth is compared: those above 0, of at least the
+    /// figure's floor.
+    pub(crate) fn compared(&self, figure: Figure) -> impl Iterator<Item = (f64, f64)> {
+        self.values(figure)
+            .map(move |(at, value)| (at, value.max(figure.floor())))
+            .filter(|(_, value)| *value > 0.0)
+    }
+
     /// How many percent a figure grows with each decade: the slope of the straight line through the
-    /// logarithms of sizes and values. Absent with fewer than two values above 0.
+    /// logarithms of sizes and values. Absent with fewer than two values above 0. Look-ups for each
+    /// call are compared from 0.01 on: fewer are noise.
     #[must_use]
     pub fn percent_per_decade(&self, figure: Figure) -> Option<f64> {
         let points: Vec<_> = self
-            .values(figure)
-            .filter(|(_, value)| *value > 0.0)
+            .compared(figure)
             .map(|(at, value)| (at.log10(), value.ln()))
             .collect();
         let count = points.len() as f64;
@@ -176,7 +192,7 @@ impl Series {
             let value = |figure| point.figures.get(figure).copied();
             let cells = figures
                 .iter()
-                .map(|figure| value(figure).map_or_else(String::new, number));
+                .map(|figure| value(figure).map_or_else(String::new, markdown::number));
             rows.push(
                 [markdown::count(point.at as f64)]
                     .into_iter()
@@ -191,16 +207,6 @@ impl Series {
         let last = ["with each decade".to_owned()].into_iter().chain(growth);
         rows.push(last.collect());
         markdown::table(&rows)
-    }
-}
-
-/// Three digits, or all before the point.
-fn number(value: f64) -> String {
-    match value {
-        0.0 => "0".to_owned(),
-        ..10.0 => format!("{value:.2}"),
-        ..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
     }
 }
 
@@ -238,13 +244,31 @@ mod tests {
     }
 
     #[test]
+    fn noise_below_the_floor_does_not_grow() {
+        fn check(values: [f64; 2], expected: f64) {
+            let mut series = series(&[]);
+            series.points = [(1_000, values[0]), (10_000, values[1])]
+                .map(|(at, value)| Point {
+                    at,
+                    figures: [(Figure::LookupsPerCall, value)].into(),
+                })
+                .to_vec();
+            let percent = series.worst_percent().map(f64::round);
+            assert_eq!(percent, Some(expected), "{values:?}");
+        }
+        check([0.0, 0.0004], 0.0);
+        check([0.0001, 0.009], 0.0);
+        check([0.0, 0.02], 100.0);
+    }
+
+    #[test]
     fn table_ends_with_the_growth() {
-        let table = series(&[(1_000, 100.0), (10_000, 110.0)]).table();
+        let table = series(&[(1_000, 1_000.0), (10_000, 1_100.0)]).table();
         let expected = "\
 | devices, one Redis | p50 µs of a call |
 |--------------------|------------------|
-| 1,000              | 100              |
-| 10,000             | 110              |
+| 1,000              | 1,000            |
+| 10,000             | 1,100            |
 | with each decade   | +10 %            |
 ";
         assert_eq!(table, expected);

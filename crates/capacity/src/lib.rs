@@ -6,6 +6,7 @@
 mod coefficients;
 mod documents;
 mod growth;
+mod load;
 mod markdown;
 mod plan;
 mod plot;
@@ -14,4 +15,5 @@ mod report;
 pub use coefficients::{Coefficients, Costs, Role};
 pub use documents::write as write_documents;
 pub use growth::{Axis, Figure, MAX_PERCENT_PER_DECADE, Point, Series};
-pub use plan::{Limit, Load, Machine, Nodes, Plan, Prices, predict};
+pub use load::{Load, Machine, Prices};
+pub use plan::{Limit, Nodes, Plan, predict};

@@ -37,6 +37,16 @@ pub(crate) fn count(value: f64) -> String {
     grouped
 }
 
+/// Three digits, or all before the point.
+pub(crate) fn number(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        ..10.0 => format!("{value:.2}"),
+        ..100.0 => format!("{value:.1}"),
+        _ => count(value),
+    }
+}
+
 /// Two significant digits of a large number, in words of thousands.
 pub(crate) fn about(value: f64) -> String {
     let (scaled, unit) = match value {
@@ -60,6 +70,10 @@ mod tests {
         assert_eq!(count(999.4), "999");
         assert_eq!(count(1_000.0), "1,000");
         assert_eq!(count(12_345_678.0), "12,345,678");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(9.994), "9.99");
+        assert_eq!(number(12.34), "12.3");
+        assert_eq!(number(1_584.4), "1,584");
         assert_eq!(about(123_456.0), "123,000");
         assert_eq!(about(1_234_567.0), "1.2 million");
         assert_eq!(about(45_600_000.0), "46 million");

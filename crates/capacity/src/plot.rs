@@ -126,10 +126,7 @@ fn axes(svg: &mut String, series: &Series, scale: &Scale, sizes: impl Iterator<I
 }
 
 fn line(svg: &mut String, series: &Series, figure: Figure, colour: &str, scale: &Scale) {
-    let values: Vec<_> = series
-        .values(figure)
-        .filter(|(_, value)| *value > 0.0)
-        .collect();
+    let values: Vec<_> = series.compared(figure).collect();
     let first = values.first().map_or(1.0, |(_, value)| *value);
     let points = values
         .iter()

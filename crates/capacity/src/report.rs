@@ -3,11 +3,10 @@
 use std::fmt;
 
 use crate::{
-    markdown::{about, count, table},
+    load::BYTES_PER_GIB,
+    markdown::{about, count, number, table},
     plan::Plan,
 };
-
-const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,8 +17,8 @@ impl fmt::Display for Plan {
             rows.push(vec![
                 nodes.role.plural().to_owned(),
                 nodes.count.map_or_else(none, count),
-                format!("{:.2}", nodes.cores),
-                format!("{:.2}", nodes.bytes / BYTES_PER_GIB),
+                number(nodes.cores),
+                number(nodes.bytes / BYTES_PER_GIB),
             ]);
         }
         f.write_str(&table(&rows))?;
@@ -51,7 +50,7 @@ impl fmt::Display for Plan {
             rows.push(vec![
                 limit.what.to_owned(),
                 about(limit.devices),
-                if exceeded { "exceeded" } else { "" }.to_owned(),
+                if exceeded { "less than this load" } else { "" }.to_owned(),
             ]);
         }
         f.write_str(&table(&rows))
