@@ -46,8 +46,8 @@ pub struct Config {
           value_parser = clap::value_parser!(u64).range(MIN_REGISTRATION_BYTES..))]
     pub registration_bytes_per_org: u64,
 
-    /// Entries of the directory that this node caches, of the devices that it calls; each may take
-    /// 200 bytes. A call of another device reads its entry first
+    /// Entries of the directory that this node caches, of the devices that it calls; each takes
+    /// about 200 bytes. A call of another device reads its entry first
     #[arg(long, env, default_value_t = DEFAULT_CACHED_ENTRIES, value_name = "ENTRIES",
           value_parser = clap::value_parser!(u32).range(i64::from(MIN_CACHED_ENTRIES)..=i64::from(MAX_CACHED_ENTRIES)))]
     pub directory_cache: u32,

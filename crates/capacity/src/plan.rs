@@ -64,7 +64,8 @@ pub struct Limit {
 ///   There is no spare node in it: add one of each.
 /// - A limit is the number of devices at which a part of which there is one needs all that it has.
 ///   A shard with a part of the directory has its entries, look-ups and returns, and not the messages
-///   of calls. Of a return, the stream of device events is charged all that Redis does, since its share
+///   of calls. A look-up on a cluster also reads a lease, all of which are at one shard; it is charged
+///   like the look-up. Of a return, the stream of device events is charged all that Redis does, since its share
 ///   is not measured: it carries at least as many devices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
@@ -203,7 +204,8 @@ fn limits(costs: &Coefficients, load: &Load, machine: &Machine) -> Vec<Limit> {
     };
     let by_cpu = |role, load: &Load| has_cores(role, cores(costs, role, load, machine.utilisation));
     let return_us = |load: &Load| load.returns() * costs.redis.return_us;
-    let fits: [(&'static str, &dyn Fn(&Load) -> bool); 7] = [
+    let lookup_us = |load: &Load| load.calls() * load.uncached() * costs.redis.lookup_us;
+    let fits: [(&'static str, &dyn Fn(&Load) -> bool); 8] = [
         ("one Redis: CPU", &|load| by_cpu(Role::Redis, load)),
         ("one Redis: memory", &|load| {
             has_bytes(Role::Redis, load, 1.0)
@@ -218,9 +220,11 @@ fn limits(costs: &Coefficients, load: &Load, machine: &Machine) -> Vec<Limit> {
         ("one stream of device events, at least", &|load| {
             has_cores(Role::Redis, return_us(load) / US_PER_S)
         }),
+        ("leases of a cluster", &|load| {
+            has_cores(Role::Redis, lookup_us(load) / US_PER_S)
+        }),
         ("64 parts of the directory", &|load| {
-            let lookup_us = load.calls() * load.uncached() * costs.redis.lookup_us;
-            let used = (lookup_us + return_us(load)) / US_PER_S;
+            let used = (lookup_us(load) + return_us(load)) / US_PER_S;
             has_cores(Role::Redis, used / DIRECTORY_PARTS)
                 && has_bytes(Role::Redis, load, DIRECTORY_PARTS)
         }),

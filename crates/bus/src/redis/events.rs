@@ -18,9 +18,8 @@ use crate::{
 
 /// The only consumer group.
 const GROUP: &str = "control";
-/// Events that one script appends, and their bytes: Redis does nothing else meanwhile.
+/// Events that one script appends: Redis does nothing else meanwhile.
 const APPENDED_PER_CALL: usize = 128;
-const APPENDED_BYTES_PER_CALL: usize = 1024 * 1024;
 /// Events that are deleted in one script call: Lua accepts some thousands of arguments.
 const DELETED_PER_CALL: usize = 1000;
 
@@ -37,30 +36,21 @@ impl EventStream for RedisClient {
         self.timed(Command::Stream, async move {
             let names = self.event_keys();
             let mut commands = CommandGroup::default();
-            let mut counts = Vec::new();
-            let to_append = |event: &DeviceEvent| (event.device().org, event.to_json());
-            let mut waiting = events.iter().map(to_append).peekable();
-            while waiting.peek().is_some() {
+            for chunk in events.chunks(APPENDED_PER_CALL) {
                 let mut append = scripts::call(&self.scripts.append_events, &names);
                 append.arg(MAX_ORG_EVENT_BYTES).arg(MAX_EVENT_BYTES);
-                let (mut count, mut bytes) = (0, 0);
-                while count < APPENDED_PER_CALL
-                    && bytes < APPENDED_BYTES_PER_CALL
-                    && let Some((org, json)) = waiting.next()
-                {
-                    (count, bytes) = (count + 1, bytes + json.len());
-                    append.arg(org.to_string()).arg(json);
+                for event in chunk {
+                    append.arg(event.device().org.to_string());
+                    append.arg(event.to_json());
                 }
-                counts.push(count);
                 commands.add(&names[0], append);
             }
-            let answers = self.query_all(commands).await?;
-            let (mut refused, mut first) = (Vec::new(), 0);
-            for (count, answer) in counts.into_iter().zip(answers) {
+            let mut refused = Vec::new();
+            for (chunk, answer) in self.query_all(commands).await?.into_iter().enumerate() {
                 let numbers: Vec<usize> =
                     redis::from_redis_value(answer).map_err(RedisError::from)?;
+                let first = chunk * APPENDED_PER_CALL;
                 refused.extend(numbers.iter().map(|number| first + number - 1));
-                first += count;
             }
             Ok(refused)
         })
