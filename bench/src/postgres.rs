@@ -26,7 +26,6 @@ const INSTALL: &str = "PostgreSQL is missing: apt-get install postgresql";
 pub(crate) struct Postgres {
     pub(crate) url: String,
     pub(crate) process: Arc<Process>,
-    client: PathBuf,
 }
 
 impl Postgres {
@@ -52,13 +51,12 @@ impl Postgres {
         Ok(Self {
             url,
             process: process.into(),
-            client: programs.join("psql"),
         })
     }
 
     /// The rows of all tables, and the bytes of tables and indexes.
     pub(crate) async fn size(&self) -> anyhow::Result<(f64, f64)> {
-        let mut client = Command::new(&self.client);
+        let mut client = Command::new("psql");
         client
             .arg(&self.url)
             .args(["--no-psqlrc", "--tuples-only", "--no-align"]);
@@ -67,7 +65,8 @@ impl Postgres {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output()
-            .await?;
+            .await
+            .context("psql is missing: apt-get install postgresql-client")?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "psql failed: {stderr}");
         let text = String::from_utf8(output.stdout)?;

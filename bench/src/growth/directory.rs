@@ -53,7 +53,7 @@ pub(super) async fn entries(
     writer.open(WARM_UP_BATCH, 1, 1).await?;
     let before = shards.used_bytes().await?;
     let mut series = Series::new(Axis::Entries, "one organisation, one Redis");
-    let mut written = 0;
+    let (mut written, mut readers) = (0, Vec::new());
     let wanted = bench.options.growth.growth_entries;
     for size in SIZES.into_iter().filter(|size| *size <= wanted) {
         let needed = u64::from(size - written) * MAX_ENTRY_BYTES;
@@ -73,13 +73,15 @@ pub(super) async fn entries(
         let bytes = (shards.used_bytes().await? - before) / f64::from(size);
         let count = size.to_string();
         let reader = [&["directory-caller", "--devices", &count][..], &account].concat();
-        let mut reader = bench.worker(&reader).await?;
+        // It stays until the end: other nodes search the directory for the entries of one that dies.
+        readers.push(bench.worker(&reader).await?);
+        let reader = readers.last_mut().context("no reader")?;
         reader.run(BUSY, WINDOW).await?;
         let (mut p50, mut redis_us, mut reader_us) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            p50.push(window(&mut reader, &[], (1, WINDOW), 0.0).await?.p50_us);
+            p50.push(window(reader, &[], (1, WINDOW), 0.0).await?.p50_us);
             let cpu = redis.first().context("no server")?.cpu()?;
-            let busy = window(&mut reader, &[], (BUSY, WINDOW), 0.0).await?;
+            let busy = window(reader, &[], (BUSY, WINDOW), 0.0).await?;
             let spent = redis
                 .first()
                 .context("no server")?

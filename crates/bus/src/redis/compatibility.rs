@@ -38,6 +38,7 @@ fn redis_keys_and_channels_keep_their_names() {
         format!("services {}", single.node_services(&node)),
         format!("status {}", single.node_status(&node)),
         format!("services-of-org {}", single.registrations(org)),
+        format!("removal-lock {}", single.removal_lock(&node)),
         format!("count-lock {}", single.count_lock()),
         format!("count {}", single.device_count()),
         format!("directory {}", single.directory(org)),

@@ -7,7 +7,7 @@ use redis::{Cmd, RedisError, Value};
 use switchboard_protocol::id::{DeviceId, DeviceKey, DeviceRange, OrgId};
 
 use super::{
-    client::{CommandGroup, RedisClient},
+    client::{CommandGroup, RedisClient, millis},
     keys::Keys,
     scripts::{self, LEASE_MS, Scripts},
 };
@@ -21,8 +21,10 @@ use crate::{
     quotas::too_many_devices,
 };
 
-/// Entries that are read in one round trip.
-const SCAN_BATCH: usize = 512;
+/// Entries that are read in one round trip. Calls that look up wait for it.
+const SCAN_BATCH: usize = 128;
+/// How long a node has for the removal of a dead node's entries before another node begins it too.
+const REMOVAL_TIME: Duration = Duration::from_secs(15);
 
 /// Nodes that are listed.
 const MAX_NODES: isize = 1_000;
@@ -259,6 +261,9 @@ impl Directory for RedisClient {
     fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {
         Box::pin(async move {
             let mut removed = Vec::new();
+            if !self.acquire_removal(node).await {
+                return Ok(removed);
+            }
             if let Err(error) = self.remove_entries(node, &mut removed).await {
                 tracing::warn!(
                     %error,
@@ -412,6 +417,23 @@ impl RedisClient {
         Ok(live)
     }
 
+    /// Whether this node is the one that removes the entries of a dead node: all nodes notice it, and
+    /// the removal reads the whole directory. A full Redis stores no lock; then each node removes them.
+    async fn acquire_removal(&self, dead: &NodeId) -> bool {
+        let lock = self.keys.removal_lock(dead);
+        let mut set = Cmd::set(&lock, self.node.as_str());
+        set.arg("NX").arg("PX").arg(millis(REMOVAL_TIME));
+        let acquired: Result<Option<String>, _> = self.query(&lock, &set).await;
+        if matches!(acquired, Ok(None)) {
+            return false;
+        }
+        let nodes = self.keys.nodes();
+        let lease = Cmd::zscore(&nodes, dead.as_str());
+        let lease: Result<Option<f64>, _> = self.query(&nodes, &lease).await;
+        // Without one, another node has just removed them.
+        !matches!(lease, Ok(None))
+    }
+
     async fn remove_entries(
         &self,
         node: &NodeId,
@@ -426,12 +448,15 @@ impl RedisClient {
         self.delete_node(node).await
     }
 
-    /// Deletes a node's lease, and the services that a node of an earlier release stored.
+    /// Deletes a node's lease, the lock of its removal, and the services that a node of an earlier
+    /// release stored.
     pub(super) async fn delete_node(&self, node: &NodeId) -> Result<(), BusError> {
         let (nodes, services) = (self.keys.nodes(), self.keys.node_services(node));
+        let lock = self.keys.removal_lock(node);
         let mut delete = CommandGroup::default();
         delete.add(&nodes, Cmd::zrem(&nodes, node.as_str()));
         delete.add(&services, Cmd::del(&services));
+        delete.add(&lock, Cmd::del(&lock));
         self.query_all(delete).await.map(|_| ())
     }
 

@@ -132,6 +132,11 @@ impl Keys {
         self.key(format_args!("node:{node}:status"))
     }
 
+    /// String: the node that removes the entries of this dead node; expires when another node may.
+    pub(super) fn removal_lock(&self, dead: &NodeId) -> String {
+        self.key(format_args!("node:{dead}:removal"))
+    }
+
     /// String: the node that counts the directory; expires when another node may count.
     pub(super) fn count_lock(&self) -> String {
         self.key("{figures}:counting")

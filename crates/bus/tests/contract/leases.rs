@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use switchboard_bus::NodeId;
 use switchboard_protocol::{id::OrgId, outcome::Outcome};
 use switchboard_test_support::{
-    eventually::eventually_true,
+    eventually::{eventually, eventually_true},
     redis_server::RedisServer,
     tcp_proxy::{Direction, TcpProxy},
 };
@@ -111,6 +111,35 @@ async fn lease_is_renewed_while_a_dead_node_is_removed() {
     }
     let took = expired.elapsed();
     assert!(took > LEASE_END, "{took:?} proves nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_node_searches_the_directory_for_the_entries_of_a_dead_node() {
+    let system = TestSystem::redis().await;
+    let doomed = system.start_edge("doomed").await;
+    doomed.connect_device("toy-1").await;
+    let mut others = Vec::new();
+    for name in ["one", "two", "three"] {
+        others.push(system.start_node(name).await);
+    }
+    doomed.shutdown.stop();
+    eventually_true("the node has left", || doomed.shutdown.tasks() == 0).await;
+    system.expire_lease(doomed.bus.node()).await;
+    let lease = async || lease_age(&system, doomed.bus.node()).await;
+    eventually(LEASE_END, lease, Option::is_none).await;
+    let removed = Instant::now();
+    for other in &others {
+        let age = async || lease_age(&system, other.node()).await;
+        let is_renewed = |age: &Option<Duration>| age.is_some_and(|age| age < removed.elapsed());
+        eventually(LEASE_END, age, is_renewed).await;
+    }
+    let mut info = redis::cmd("INFO");
+    let statistics: String = system.query(info.arg("commandstats")).await;
+    assert!(
+        statistics.contains("cmdstat_hscan:calls=1,"),
+        "{statistics}"
+    );
+    assert_eq!(others[0].find(&device("toy-1")).await.unwrap(), None);
 }
 
 /// How long ago a node renewed its lease; `None` for a node without one.
