@@ -13,6 +13,8 @@ use crate::cgroup::MemoryCgroup;
 
 /// A process that uses less CPU than this in one [`IDLE_PROBE_INTERVAL`] is idle.
 const MAX_IDLE_CPU_MS: u128 = 2;
+/// Of `USER_HZ`, which is 100 on all architectures that Linux still supports for servers.
+const MS_PER_TICK: u64 = 10;
 const IDLE_PROBE_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -49,7 +51,7 @@ impl Usage for Process {
                 members.extend(children.split_whitespace().flat_map(str::parse::<u32>));
             }
         }
-        Ok(Duration::from_nanos(nanoseconds))
+        Ok(Duration::from_nanos(nanoseconds) + ended_children(self.pid())?)
     }
 
     fn join_cgroup(&self, cgroup: &MemoryCgroup) -> anyhow::Result<()> {
@@ -59,6 +61,16 @@ impl Usage for Process {
     fn anonymous_bytes(&self) -> anyhow::Result<u64> {
         proc_bytes(&format!("/proc/{}/status", self.pid()), "RssAnon:")
     }
+}
+
+/// CPU time of the child processes that have ended and were waited for, in steps of 10 ms.
+fn ended_children(pid: u32) -> anyhow::Result<Duration> {
+    let statistics = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // After the name, which may have spaces: the state is the third field, `cutime` the 16th.
+    let (_, fields) = statistics.rsplit_once(')').context("stat has no name")?;
+    let ticks = fields.split_whitespace().skip(13).take(2);
+    let ticks: u64 = ticks.map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(Duration::from_millis(ticks * MS_PER_TICK))
 }
 
 /// The bytes in the line of a file of `/proc` that begins with `name`.

@@ -30,6 +30,8 @@ const WINDOW: Duration = Duration::from_millis(700);
 const HEARTBEAT_S: &str = "1";
 /// Seconds between two heartbeats by default.
 const DEFAULT_HEARTBEAT_S: f64 = 30.0;
+/// Longer than the intervals of most background tasks.
+const BASE_WINDOW: Duration = Duration::from_secs(15);
 const IDLE_DEVICES: u32 = 4_000;
 const IDLE_WINDOW: Duration = Duration::from_secs(3);
 const TURNS: u32 = 16;
@@ -39,8 +41,8 @@ pub(super) async fn measure(
     bench: &BenchEnv<'_>,
     coefficients: &mut Coefficients,
 ) -> anyhow::Result<()> {
-    installation(bench, coefficients).await?;
     heartbeats(bench, coefficients).await?;
+    installation(bench, coefficients).await?;
     turns(bench, coefficients).await
 }
 
@@ -76,7 +78,14 @@ async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow:
     }
     // At last: by then the processes have their pools and buffers.
     installation.wait().await?;
-    for used in installation.used()? {
+    let before = installation.used()?;
+    tokio::time::sleep(BASE_WINDOW).await;
+    let after = installation.used()?;
+    for (role, us) in each(&before, &after, BASE_WINDOW.as_secs_f64()) {
+        let of = costs.of_mut(role);
+        of.base_us = rounded((us - f64::from(2 * DEVICES) * of.idle_us).max(0.0));
+    }
+    for used in after {
         let of = costs.of_mut(used.role);
         let devices = f64::from(2 * DEVICES) * of.device_bytes;
         of.base_bytes = rounded((used.bytes - devices).max(0.0));

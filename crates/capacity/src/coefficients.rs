@@ -51,6 +51,9 @@ impl Role {
 pub struct Costs {
     /// Memory of a process without devices.
     pub base_bytes: f64,
+    /// CPU of a process without work, in each second: leases, polls and metrics.
+    #[serde(default)]
+    pub base_us: f64,
     /// Memory for each connected device; of PostgreSQL, the size of its tables and indexes.
     pub device_bytes: f64,
     /// CPU of a call where neither it nor its answer meets another message.

@@ -154,6 +154,7 @@ fn costs(coefficients: &Coefficients) -> String {
     let head = [
         "process",
         "MB of its own",
+        "µs of its own per s",
         "bytes per device",
         "µs of a call, alone",
         "µs of a call, busy",
@@ -168,6 +169,7 @@ fn costs(coefficients: &Coefficients) -> String {
         let mut row = vec![
             role.plural().to_owned(),
             markdown::number(of.base_bytes / 1e6),
+            markdown::count(of.base_us),
             markdown::count(of.device_bytes),
         ];
         row.extend(

@@ -46,13 +46,13 @@ pub struct Limit {
 /// ```text
 /// cores = (D · idle + c · (call + uncached · lookup) + w · return + t · turn) ÷ 10⁶
 /// bytes = D · device_bytes
-/// call  = call_busy + (call_alone − call_busy) · (1 − u)²
+/// call  = call_busy + (call_alone − call_busy) · (1 − u)ⁿ, n = 2 for Redis, otherwise 1
 /// ```
 ///
-/// - `u` is the utilisation of the machines that send. Messages that wait together share writes and
-///   wake-ups, here and at the receiver; a call costs as much as alone where neither it nor its
-///   answer meets another, and each of the two meets none with a probability of `1 − u`. So the cost
-///   of a call at Redis falls with the utilisation of edges and gateways, not with its own.
+/// - `u` is the utilisation of the machines of edges and gateways. Messages that wait together share
+///   writes and wake-ups. A node handles a message alone if it is idle when the message arrives, with
+///   a probability of `1 − u`. Redis handles it alone if the sender has not sent another with it, nor
+///   the receiver the answer: its cost falls with their utilisation, not with its own.
 /// - Nodes and limits are computed at the target utilisation. So are the cores in use: machines that
 ///   are used less need somewhat more for the same calls.
 /// - `uncached` is the share of calls whose device is not among those that a gateway caches,
@@ -88,7 +88,8 @@ pub struct Plan {
 /// Cores that a role uses, without what each gateway does for itself.
 fn cores(costs: &Coefficients, role: Role, load: &Load, utilisation: f64) -> f64 {
     let of = costs.of(role);
-    let alone = (1.0 - utilisation).powi(2);
+    let ends = if role == Role::Redis { 2 } else { 1 };
+    let alone = (1.0 - utilisation).powi(ends);
     let call = of.call_busy_us + (of.call_alone_us - of.call_busy_us) * alone;
     let returns = if role == Role::Gateway {
         0.0
@@ -102,13 +103,15 @@ fn cores(costs: &Coefficients, role: Role, load: &Load, utilisation: f64) -> f64
     us / US_PER_S
 }
 
-/// Cores that each node of a role uses for itself: a gateway, for the devices that come back.
+/// Cores that each node of a role uses for itself: without work, and a gateway for the devices that
+/// come back.
 fn own_cores(costs: &Coefficients, role: Role, load: &Load) -> f64 {
-    if role == Role::Gateway {
-        load.returns() * costs.gateway.return_us / US_PER_S
+    let returns = if role == Role::Gateway {
+        load.returns() * costs.gateway.return_us
     } else {
         0.0
-    }
+    };
+    (costs.of(role).base_us + returns) / US_PER_S
 }
 
 fn bytes(costs: &Coefficients, role: Role, devices: f64) -> f64 {
@@ -205,35 +208,35 @@ fn limits(costs: &Coefficients, load: &Load, machine: &Machine) -> Vec<Limit> {
     let by_cpu = |role, load: &Load| has_cores(role, cores(costs, role, load, machine.utilisation));
     let return_us = |load: &Load| load.returns() * costs.redis.return_us;
     let lookup_us = |load: &Load| load.calls() * load.uncached() * costs.redis.lookup_us;
-    let fits: [(&'static str, &dyn Fn(&Load) -> bool); 8] = [
-        ("one Redis: CPU", &|load| by_cpu(Role::Redis, load)),
-        ("one Redis: memory", &|load| {
+    let limit = |what, fits: &dyn Fn(&Load) -> bool| {
+        let devices = max_devices(load, fits)?;
+        Some(Limit { what, devices })
+    };
+    let limits = [
+        limit("one Redis: CPU", &|load| by_cpu(Role::Redis, load)),
+        limit("one Redis: memory", &|load| {
             has_bytes(Role::Redis, load, 1.0)
         }),
-        ("one PostgreSQL: CPU", &|load| by_cpu(Role::Postgres, load)),
-        ("one PostgreSQL: tables in memory", &|load| {
+        limit("one PostgreSQL: CPU", &|load| by_cpu(Role::Postgres, load)),
+        limit("one PostgreSQL: tables in memory", &|load| {
             has_bytes(Role::Postgres, load, 1.0)
         }),
-        ("notifications of each gateway", &|load| {
+        limit("notifications of each gateway", &|load| {
             has_cores(Role::Gateway, own_cores(costs, Role::Gateway, load))
         }),
-        ("one stream of device events, at least", &|load| {
+        limit("one stream of device events, at least", &|load| {
             has_cores(Role::Redis, return_us(load) / US_PER_S)
         }),
-        ("leases of a cluster", &|load| {
+        limit("leases of a cluster", &|load| {
             has_cores(Role::Redis, lookup_us(load) / US_PER_S)
         }),
-        ("64 parts of the directory", &|load| {
+        limit("64 parts of the directory", &|load| {
             let used = (lookup_us(load) + return_us(load)) / US_PER_S;
             has_cores(Role::Redis, used / DIRECTORY_PARTS)
                 && has_bytes(Role::Redis, load, DIRECTORY_PARTS)
         }),
     ];
-    let limit = |(what, fits)| {
-        let devices = max_devices(load, fits)?;
-        Some(Limit { what, devices })
-    };
-    let mut limits: Vec<_> = fits.into_iter().filter_map(limit).collect();
+    let mut limits: Vec<_> = limits.into_iter().flatten().collect();
     limits.sort_by(|one, other| one.devices.total_cmp(&other.devices));
     limits
 }
