@@ -1,6 +1,8 @@
 //! Errors of the database, classified by what the caller can do about them.
 //! Invariant: [`StoreError::public`] contains no SQL, values or messages of the server.
 
+use std::borrow::Cow;
+
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
 use crate::{
@@ -108,6 +110,18 @@ impl StoreError {
         matches!(self, Self::Unavailable(_))
     }
 
+    /// Whether a statement for several rows failed because of one: its values, or its lock.
+    pub(crate) fn is_of_a_row(&self) -> bool {
+        match self {
+            Self::Conflict(_) | Self::Refused(_) => true,
+            // A deadlock, and the timeout of a lock.
+            Self::Unavailable(Some(error)) => {
+                matches!(sqlstate(error).as_deref(), Some("40P01" | "55P03"))
+            }
+            _ => false,
+        }
+    }
+
     /// The error and all its causes on one line, for the log.
     #[must_use]
     pub fn report(&self) -> String {
@@ -190,7 +204,9 @@ impl From<MigrateError> for StoreError {
                 Self::NewerSchema { version }
             }
             MigrateError::Execute(error) => Self::from(error),
-            MigrateError::ExecuteMigration(error, version) if is_lock_timeout(&error) => {
+            MigrateError::ExecuteMigration(error, version)
+                if sqlstate(&error).as_deref() == Some("55P03") =>
+            {
                 Self::MigrationBlocked { version }
             }
             other => Self::Migration(other),
@@ -198,9 +214,8 @@ impl From<MigrateError> for StoreError {
     }
 }
 
-fn is_lock_timeout(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error();
-    error.and_then(|error| error.code()).as_deref() == Some("55P03")
+fn sqlstate(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error()?.code()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_store::{CallKey, NewApiKey, NewCall, Store, StoredOutcome, testing::TestDatabase};
+use switchboard_test_support::eventually::eventually;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -174,7 +175,7 @@ async fn refused_call_affects_no_other() {
 }
 
 #[tokio::test]
-async fn locked_row_delays_its_org_only_and_dropped_caller_affects_no_other() {
+async fn locked_row_delays_its_org_while_callers_of_its_statement_wait() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let (key, neighbour) = (new_key(&store).await, new_key(&store).await);
@@ -196,9 +197,26 @@ async fn locked_row_delays_its_org_only_and_dropped_caller_affects_no_other() {
     let reserved = store.reserve_call(&neighbour, &call).await;
     assert_eq!(reserved.unwrap(), None);
     blocked.shutdown().await;
-    lock.release().await.unwrap();
     assert_eq!(waiting.join_all().await, [None]);
     assert_eq!(reserve(9).await, None, "it was not reserved before");
+    assert!(lock.is_waited_for().await.unwrap());
+    lock.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn reservation_whose_caller_has_gone_is_released() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(&store).await;
+    let mut lock = database.lock("idempotent_calls").await.unwrap();
+    let mut left = JoinSet::new();
+    let (owned, new) = (store.clone(), key.clone());
+    left.spawn(async move { owned.reserve_call(&new, &new_call(KEY_TTL)).await });
+    while !lock.is_waited_for().await.unwrap() {}
+    left.shutdown().await;
+    lock.release().await.unwrap();
+    let reserve = || async { store.reserve_call(&key, &new_call(KEY_TTL)).await.unwrap() };
+    eventually(Duration::from_secs(10), reserve, Option::is_none).await;
 }
 
 #[tokio::test]
@@ -220,6 +238,10 @@ async fn expired_call_frees_its_key_and_is_purged() {
     assert_eq!((existing.id, existing.outcome), (next.id, None));
     assert_eq!(store.purge_calls().await.unwrap(), 0);
     database.execute(expire).await.unwrap();
+    let lock = "SELECT FROM idempotent_calls FOR UPDATE";
+    let lock = database.begin(lock).await.unwrap();
+    assert_eq!(store.purge_calls().await.unwrap(), 0, "the row is locked");
+    lock.release().await.unwrap();
     assert_eq!(store.purge_calls().await.unwrap(), 1);
 }
 

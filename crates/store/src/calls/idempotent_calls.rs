@@ -13,6 +13,7 @@ use crate::{
     Store, StoreError,
     database::{batches::Item as _, purge::PURGE_BATCH_SIZE, with_timeout},
 };
+use items::release;
 pub(crate) use items::{Ending, Reservation};
 
 /// The idempotency key of a call.
@@ -65,8 +66,8 @@ pub struct StoredOutcome {
 
 impl Store {
     /// Reserves the key for this call; `Some` if it belongs to another call. If the future is
-    /// dropped, the key may have been reserved; if it still waits for a statement of its
-    /// organisation, it is not.
+    /// dropped, the key is not reserved, or is released later; it stays reserved if PostgreSQL is
+    /// unavailable then.
     ///
     /// # Errors
     /// [`StoreError::Refused`] if the organisation does not exist, or any other [`StoreError`].
@@ -83,6 +84,7 @@ impl Store {
     }
 
     /// Writes a call's outcome; false if the key does not belong to it, or has an outcome already.
+    /// If the future is dropped, the outcome may be written.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails; the outcome may have been written.
@@ -105,22 +107,15 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the query fails; the key may have been released.
     pub async fn release_call(&self, key: &CallKey, call: CallId) -> Result<bool, StoreError> {
-        let query = sqlx::query!(
-            "DELETE FROM idempotent_calls
-             WHERE org_id = $1 AND key_hash = $2 AND call_id = $3 AND status IS NULL",
-            key.org.uuid(),
-            key.hash.as_slice(),
-            call.uuid()
-        );
-        Ok(
-            with_timeout(async { query.execute(&mut *self.tenant_conn(key.org).await?).await })
-                .await?
-                .rows_affected()
-                > 0,
-        )
+        let released = with_timeout(async {
+            let mut connection = self.tenant_conn(key.org).await?;
+            release(&mut connection, key.org, &[&key.hash], &[call.uuid()]).await
+        });
+        Ok(released.await? > 0)
     }
 
-    /// Deletes expired calls; returns how many.
+    /// Deletes expired calls, except those whose rows are locked; returns how many. It waits for no
+    /// row, so that there is no deadlock with a statement that reserves several keys.
     ///
     /// # Errors
     /// [`StoreError`] if a query fails; earlier batches stay deleted.
@@ -129,8 +124,7 @@ impl Store {
             sqlx::query!(
                 "DELETE FROM idempotent_calls WHERE (org_id, key_hash) IN
                  (SELECT org_id, key_hash FROM idempotent_calls
-                  WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
-                 AND expires_at <= now()",
+                  WHERE expires_at <= now() ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)",
                 PURGE_BATCH_SIZE
             )
         })

@@ -1,10 +1,14 @@
 //! Group commit: items of an organisation that arrive during a statement share the next one.
 
+mod queue;
+#[cfg(all(test, feature = "testing"))]
+mod tests;
 mod turn;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fmt::Debug,
+    future,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -20,6 +24,7 @@ use tracing::Span;
 
 use super::with_timeout;
 use crate::{Store, StoreError};
+use queue::{Queue, Waiting};
 use turn::Turn;
 
 /// What one statement does for several callers of an organisation.
@@ -40,6 +45,16 @@ pub(crate) trait Item: Debug + Send + Sync + Sized + 'static {
         org: OrgId,
         items: &[&Self],
     ) -> impl Future<Output = Result<Vec<Option<Self::Output>>, sqlx::Error>> + Send;
+
+    /// Undoes executed items, in the order of their keys, whose callers had gone before they
+    /// received the output.
+    fn undo(
+        _connection: &mut PgConnection,
+        _org: OrgId,
+        _items: &[&Self],
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send {
+        future::ready(Ok(()))
+    }
 }
 
 /// Executes items of one kind, those of an organisation together.
@@ -47,39 +62,40 @@ pub(crate) trait Item: Debug + Send + Sync + Sized + 'static {
 /// The states of an organisation:
 ///
 /// ```text
-/// idle ──item──▶ executing ──statement ends, items wait──▶ executing
-///                          ──statement ends, none waits──▶ idle
+/// idle ──item──▶ executing ──statement ends or is left, items wait──▶ executing
+///                          ──statement ends or is left, none waits──▶ idle
 /// ```
 ///
 /// - *idle*: it has no queue. An item is executed at once.
 /// - *executing*: it has a queue, and a task that executes one statement after the other. Items that
-///   arrive wait for the next one. The queue is removed with the task, also if that panics; who
+///   arrive wait for the next one. An item leaves the queue when there is a connection for its
+///   statement, or with its caller. The queue is removed with the task, also if that panics; who
 ///   waits then receives [`StoreError::Unavailable`].
 ///
+/// The task waits for a statement while one of its callers does:
+///
+/// - *The statement succeeds.* Each caller receives its output. An item whose caller has gone is
+///   executed nevertheless, and [`Item::undo`] follows.
+/// - *It fails because of a row*: of refused or conflicting values, a deadlock or the timeout of a
+///   lock. Its items are executed one at a time, and each has its own result.
+/// - *It fails otherwise, or there is no connection.* All its items fail.
+/// - *All its callers have gone.* The task leaves it, and goes on with another connection. The
+///   statement continues in the background; if it succeeds, [`Item::undo`] follows. So a locked row
+///   or a silent server delays the items behind it no longer than the callers of one statement wait.
+///
+/// Limits: [`queue::MAX_WAITING_BYTES`] of an organisation wait, apart from a single larger item. An
+/// item beyond them is refused at once with [`StoreError::Unavailable`].
+///
 /// Fairness: an organisation has one statement and one connection at a time, however many items
-/// wait, and returns the connection after a few statements.
+/// wait, and returns the connection after a few statements. Statements that were left have
+/// connections of its share as well.
 ///
-/// The callers bound the queue: an item leaves it with its caller. An item whose statement was sent
-/// is executed without its caller, and others are not affected.
-///
-/// If a statement fails because of a row, its items are executed one at a time, and each has its own
-/// result. If the database is unavailable, all fail. The actor of a statement is that of any caller:
-/// not for audited tables.
+/// The actor of a statement is that of the [`Store`] of the first caller: not for audited tables.
 #[derive(Debug)]
 pub(crate) struct Batches<I: Item> {
     queues: Mutex<HashMap<OrgId, Queue<I>>>,
     last_ticket: AtomicU64,
     tasks: Shutdown,
-}
-
-/// The waiting items of an organisation by ticket, in the order of their arrival.
-type Queue<I> = BTreeMap<u64, Waiting<I>>;
-
-#[derive(Debug)]
-struct Waiting<I: Item> {
-    ticket: u64,
-    item: I,
-    reply: oneshot::Sender<Result<I::Output, StoreError>>,
 }
 
 /// Removes the item of a caller that no longer waits.
@@ -99,24 +115,24 @@ impl<I: Item> Batches<I> {
         })
     }
 
-    /// Executes an item, with others if there are any. If the future is dropped, the item may be
-    /// executed if its statement was sent, and is not otherwise.
+    /// Executes an item, with others if there are any. If the future is dropped, the item is executed
+    /// if its statement was sent, and then undone; it is not executed otherwise.
     ///
     /// # Errors
-    /// [`StoreError`] if the query fails.
+    /// [`StoreError`] if the query fails, or too many items wait.
     pub(crate) async fn execute(
         self: &Arc<Self>,
         store: &Store,
         org: OrgId,
         item: I,
     ) -> Result<I::Output, StoreError> {
-        let (mut caller, is_first) = self.enqueue(org, item);
-        if is_first {
-            let turn = Turn::new(Arc::clone(self), org);
-            let task = turn.execute(store.clone());
-            self.tasks.spawn_in(Span::none(), task);
-        }
         with_timeout(async {
+            let (mut caller, is_first) = self.enqueue(org, item)?;
+            if is_first {
+                let turn = Turn::new(Arc::clone(self), org);
+                let task = turn.execute(store.clone());
+                self.tasks.spawn_in(Span::none(), task);
+            }
             let result = (&mut caller.result).await;
             result.unwrap_or(Err(StoreError::Unavailable(None)))
         })
@@ -124,24 +140,27 @@ impl<I: Item> Batches<I> {
     }
 
     /// Adds an item. True if the organisation was idle.
-    fn enqueue(&self, org: OrgId, item: I) -> (Caller<'_, I>, bool) {
+    fn enqueue(&self, org: OrgId, item: I) -> Result<(Caller<'_, I>, bool), StoreError> {
         let (reply, result) = oneshot::channel();
         let ticket = self.last_ticket.fetch_add(1, Ordering::Relaxed);
         let mut queues = self.queues.lock();
         let is_first = !queues.contains_key(&org);
-        let waiting = Waiting {
+        let queue = queues.entry(org).or_default();
+        if !queue.has_room(item.bytes()) {
+            return Err(StoreError::Unavailable(None));
+        }
+        queue.insert(Waiting {
             ticket,
-            item,
+            item: Arc::new(item),
             reply,
-        };
-        queues.entry(org).or_default().insert(ticket, waiting);
+        });
         let caller = Caller {
             batches: self,
             org,
             ticket,
             result,
         };
-        (caller, is_first)
+        Ok((caller, is_first))
     }
 }
 
@@ -151,52 +170,7 @@ impl<I: Item> Drop for Caller<'_, I> {
         self.result.close();
         let mut queues = self.batches.queues.lock();
         if let Some(queue) = queues.get_mut(&self.org) {
-            queue.remove(&self.ticket);
+            queue.remove(self.ticket);
         }
-    }
-}
-
-#[cfg(all(test, feature = "testing"))]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::testing::TestDatabase;
-
-    #[derive(Debug)]
-    struct Panic(bool);
-
-    impl Item for Panic {
-        type Output = ();
-
-        fn key(&self) -> &[u8; 32] {
-            &[0; 32]
-        }
-
-        fn bytes(&self) -> usize {
-            0
-        }
-
-        async fn execute(
-            _: &mut PgConnection,
-            _: OrgId,
-            items: &[&Self],
-        ) -> Result<Vec<Option<()>>, sqlx::Error> {
-            assert!(items.iter().all(|item| !item.0), "as in a bug");
-            Ok(vec![Some(()); items.len()])
-        }
-    }
-
-    #[tokio::test]
-    async fn panic_fails_who_waits_and_leaves_no_queue() {
-        let database = TestDatabase::create().await.unwrap();
-        let (store, batches) = (database.store(), Batches::new());
-        let org = OrgId::from_uuid(Uuid::nil());
-        let execute = |panics| batches.execute(&store, org, Panic(panics));
-        let (first, second) = tokio::join!(execute(true), execute(false));
-        assert!(first.unwrap_err().is_unavailable());
-        assert!(second.unwrap_err().is_unavailable());
-        execute(false).await.unwrap();
-        assert!(batches.queues.lock().is_empty());
     }
 }

@@ -47,7 +47,8 @@ impl Outcome {
 
 /// One per process: queries are executed everywhere, and a process has one database.
 static QUERIES: LazyLock<Option<Histograms<Outcome>>> = LazyLock::new(|| {
-    let help = "Duration of PostgreSQL queries, including the wait for a connection";
+    let help = "Duration of PostgreSQL queries, including the wait for a connection, and for the \
+                statement before where calls share statements";
     Histograms::new("switchboard_store_query_seconds", help, "outcome", &SECONDS).ok()
 });
 

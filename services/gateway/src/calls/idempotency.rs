@@ -32,10 +32,10 @@ use crate::{Gateway, store_unavailable};
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Limits the reservation of a key, whatever the timeout of the call.
 pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Limits the release of a key, most of which happens in the background if it takes long.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Limits how long writing an outcome delays the response to the caller.
-const OUTCOME_WRITE_TIMEOUT: Duration = Duration::from_millis(200);
+/// Limits the release of a key, and the writing of an outcome.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Limits how long either delays the response to the caller.
+const WRITE_WAIT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The value of the `Idempotency-Key` header.
 #[derive(Debug)]
@@ -284,19 +284,11 @@ pub(super) fn in_progress(call: CallId) -> Problem {
 /// waits for it within the time of the call only.
 async fn release(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
     let (store, key, call) = (gateway.store.clone(), key.clone(), attempt.id);
-    let released = gateway.async_calls.shutdown.spawn(async move {
-        let release = store.release_call(&key, call);
-        if let Err(error) = with_timeout(RELEASE_TIMEOUT, release).await {
-            tracing::warn!(
-                call.id = %call,
-                error = error.report(),
-                "the idempotency key of an undelivered call could not be released; it stays reserved"
-            );
-        }
-    });
-    let wait = OUTCOME_WRITE_TIMEOUT.min(attempt.time_left());
-    // After that, the release continues in the background.
-    let _ = tokio::time::timeout(wait, released).await;
+    let release = async move { store.release_call(&key, call).await };
+    let wait = WRITE_WAIT_TIMEOUT.min(attempt.time_left());
+    let loss =
+        "the idempotency key of an undelivered call could not be released; it stays reserved";
+    write(gateway, call, wait, release, loss).await;
 }
 
 /// Stores the response under the key. If that fails, repeated requests receive `lost`.
@@ -308,14 +300,27 @@ async fn store_outcome(
 ) {
     let outcome = response.clone().into();
     gateway.result_stored(key.org, response.body.len()).await;
-    let finish = gateway.store.finish_call(key, attempt.id, outcome);
-    if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, finish).await {
-        tracing::warn!(
-            call.id = %attempt.id,
-            error = error.report(),
-            "the outcome of a call could not be stored; repeated requests will receive `lost`"
-        );
-    }
+    let (store, key, call) = (gateway.store.clone(), key.clone(), attempt.id);
+    let finish = async move { store.finish_call(&key, call, outcome).await };
+    let loss = "the outcome of a call could not be stored; repeated requests will receive `lost`";
+    write(gateway, call, WRITE_WAIT_TIMEOUT, finish, loss).await;
+}
+
+/// Writes what concerns a key. After `wait`, that continues in the background. `loss` is logged if it
+/// fails.
+async fn write(
+    gateway: &Gateway,
+    call: CallId,
+    wait: Duration,
+    write: impl Future<Output = Result<bool, StoreError>> + Send + 'static,
+    loss: &'static str,
+) {
+    let written = gateway.async_calls.shutdown.spawn(async move {
+        if let Err(error) = with_timeout(WRITE_TIMEOUT, write).await {
+            tracing::warn!(call.id = %call, error = error.report(), "{loss}");
+        }
+    });
+    let _ = tokio::time::timeout(wait, written).await;
 }
 
 /// Runs a database operation, which is unavailable if it takes longer than `timeout`.

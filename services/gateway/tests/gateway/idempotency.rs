@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::json;
 use switchboard_protocol::token::Scope;
-use switchboard_test_support::eventually::eventually_true;
+use switchboard_test_support::eventually::{eventually, eventually_true};
 
 use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send};
 
@@ -180,30 +180,32 @@ async fn keyed_call_is_refused_without_the_database() {
 }
 
 #[tokio::test]
-async fn unstored_outcome_is_returned_but_not_repeated() {
+async fn outcome_is_stored_after_its_caller_has_received_it() {
     let gateway = TestGateway::start().await;
     gateway.connect("toy-1").await;
-    let silent = r#"{"service":"silent","timeout_ms":300}"#;
-    let first = async {
+    let delivered = |count| gateway.edge.received.lock().len() == count;
+    let silent = r#"{"service":"silent","timeout_ms":600}"#;
+    let call = async |key: &str| {
         let started = Instant::now();
-        (call_with(&gateway, "k", silent).await, started.elapsed())
+        let response = call_with(&gateway, key, silent).await;
+        let took = started.elapsed();
+        assert_eq!(response.json["outcome"], "timed_out", "{}", response.text);
+        assert!(took < Duration::from_millis(1_200), "{took:?}");
+        response
     };
-    let stalled = async {
-        eventually_true("the call is delivered", || {
-            !gateway.edge.received.lock().is_empty()
-        })
-        .await;
-        gateway.database.lock("idempotent_calls").await.unwrap()
+    let second = async {
+        eventually_true("the first call is delivered", || delivered(1)).await;
+        let row = "SELECT FROM idempotent_calls FOR UPDATE";
+        let mut lock = gateway.database.begin(row).await.unwrap();
+        while !lock.is_waited_for().await.unwrap() {}
+        (call("k-2").await, lock)
     };
-    let ((first, took), lock) = tokio::join!(first, stalled);
-    assert_eq!(first.json["outcome"], "timed_out", "{}", first.text);
-    assert!(took < Duration::from_millis(900), "{took:?}");
+    // The second outcome waits for the statement of the first, whose row is locked.
+    let (_, (second, mut lock)) = tokio::join!(call("k-1"), second);
+    assert!(lock.is_waited_for().await.unwrap());
     lock.release().await.unwrap();
-    let again = call_with(&gateway, "k", silent).await;
-    let known = [
-        &json!("/problems/call_in_progress"),
-        &json!("/problems/timed_out"),
-    ];
-    assert!(known.contains(&&again.json["type"]), "{}", again.text);
-    assert_eq!(gateway.edge.received.lock().len(), 1);
+    let repeat = || call_with(&gateway, "k-2", silent);
+    let repeated = eventually(TEST_TIMEOUT, repeat, |response| response.status != 409);
+    assert_eq!(repeated.await.text, second.text);
+    assert!(delivered(2));
 }

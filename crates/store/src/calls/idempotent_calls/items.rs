@@ -117,6 +117,36 @@ impl Item for Reservation {
         });
         Ok(outputs.collect())
     }
+
+    /// Releases the keys: their calls are not made.
+    async fn undo(
+        connection: &mut PgConnection,
+        org: OrgId,
+        items: &[&Self],
+    ) -> Result<(), sqlx::Error> {
+        let hashes = column(items, |item| item.hash.as_slice());
+        let calls = column(items, |item| item.call.id.uuid());
+        release(connection, org, &hashes, &calls).await.map(drop)
+    }
+}
+
+/// Releases keys that belong to these calls, which have no outcome; returns how many.
+pub(super) async fn release(
+    connection: &mut PgConnection,
+    org: OrgId,
+    hashes: &[&[u8]],
+    calls: &[Uuid],
+) -> Result<u64, sqlx::Error> {
+    let query = sqlx::query!(
+        "DELETE FROM idempotent_calls AS former
+         USING (SELECT * FROM unnest($2::bytea[], $3::uuid[]) AS new (key_hash, call_id) LIMIT cardinality($2)) new
+         WHERE former.org_id = $1 AND former.key_hash = new.key_hash AND former.call_id = new.call_id
+           AND former.status IS NULL",
+        org.uuid(),
+        hashes as &[&[u8]],
+        calls
+    );
+    Ok(query.execute(connection).await?.rows_affected())
 }
 
 impl Item for Ending {

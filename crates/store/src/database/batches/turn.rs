@@ -1,17 +1,20 @@
 //! The task that executes the items of an organisation.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use switchboard_protocol::id::OrgId;
 use tokio::time::timeout;
+use tracing::Span;
 
-use super::{Batches, Item, Queue, Waiting};
-use crate::{Store, StoreError, database::QUERY_TIMEOUT};
+use super::{
+    Batches, Item,
+    queue::{MAX_ITEMS, Waiting},
+};
+use crate::{
+    Store, StoreError,
+    database::{QUERY_TIMEOUT, ScopedConnection, with_timeout},
+};
 
-/// Items of one statement. Limits how many wait for a locked row of one of them.
-const MAX_ITEMS: usize = 64;
-/// Bytes of a statement with several items. Protects memory.
-const MAX_BYTES: usize = 1024 * 1024;
 /// Statements before the connection is returned, so that others who wait for one get it.
 const STATEMENTS_PER_CONNECTION: usize = 16;
 
@@ -37,71 +40,106 @@ impl<I: Item> Turn<I> {
     pub(super) async fn execute(mut self, store: Store) {
         let mut connection = None;
         let mut statements = 0_usize;
-        while let Some(batch) = self.next_batch() {
-            let items: Vec<&I> = batch.iter().map(|waiting| &waiting.item).collect();
-            let work = async {
-                let connection = match &mut connection {
-                    Some(connection) => connection,
-                    none => none.insert(store.tenant_conn(self.org).await?),
-                };
-                I::execute(connection, self.org, &items).await
+        while self.has_items() {
+            // First: an item leaves the queue only for a statement that is sent.
+            let acquired = match connection.take() {
+                Some(connection) => Ok(connection),
+                None => store.tenant_conn(self.org).await,
             };
-            let executed = match timeout(QUERY_TIMEOUT, work).await {
-                Ok(executed) => executed.map_err(StoreError::from),
-                Err(_) => Err(StoreError::Unavailable(None)),
+            let Some(batch) = self.next_batch() else {
+                continue;
             };
+            match acquired {
+                Ok(acquired) => connection = self.execute_batch(acquired, batch).await,
+                Err(error) => fail(batch, error.into()),
+            }
             statements += 1;
-            if executed.is_err() || statements.is_multiple_of(STATEMENTS_PER_CONNECTION) {
+            if statements.is_multiple_of(STATEMENTS_PER_CONNECTION) {
                 connection = None;
             }
-            self.reply(batch, executed);
         }
     }
 
-    /// The items of the next statement. Processes lock rows in one order: that of the keys.
+    /// False if the turn has ended, as nothing waits.
+    fn has_items(&mut self) -> bool {
+        let mut queues = self.batches.queues.lock();
+        self.has_ended = queues.get(&self.org).is_none_or(|queue| queue.is_empty());
+        if self.has_ended {
+            queues.remove(&self.org);
+        }
+        !self.has_ended
+    }
+
+    /// The items of the next statement. Processes lock rows in one order: that of the keys. `None`
+    /// if all callers have gone.
     fn next_batch(&mut self) -> Option<Vec<Waiting<I>>> {
         let limit = if self.singles > 0 { 1 } else { MAX_ITEMS };
         self.singles = self.singles.saturating_sub(1);
-        let mut queues = self.batches.queues.lock();
-        let queue = queues.get_mut(&self.org).filter(|queue| !queue.is_empty());
-        let Some(queue) = queue else {
-            queues.remove(&self.org);
-            self.has_ended = true;
-            return None;
-        };
-        let mut batch = take(queue, limit);
-        drop(queues);
+        let mut batch = self.batches.queues.lock().get_mut(&self.org)?.take(limit);
         batch.sort_unstable_by_key(|waiting| *waiting.item.key());
-        Some(batch)
+        (!batch.is_empty()).then_some(batch)
     }
 
-    fn reply(
+    /// Executes a statement while one of its callers waits. Returns the connection, unless it is in
+    /// use or may be broken.
+    async fn execute_batch(
         &mut self,
-        batch: Vec<Waiting<I>>,
-        executed: Result<Vec<Option<I::Output>>, StoreError>,
-    ) {
-        match executed {
-            Ok(outputs) => {
-                for (waiting, output) in batch.into_iter().zip(outputs) {
-                    match output {
-                        // The caller may have gone.
-                        Some(output) => drop(waiting.reply.send(Ok(output))),
-                        None => self.put_back(waiting),
-                    }
-                }
+        connection: ScopedConnection,
+        mut batch: Vec<Waiting<I>>,
+    ) -> Option<ScopedConnection> {
+        let org = self.org;
+        let items = batch.iter().map(|waiting| Arc::clone(&waiting.item));
+        let mut statement = Box::pin(execute::<I>(connection, org, items.collect()));
+        let callers_gone = async {
+            for waiting in &mut batch {
+                waiting.reply.closed().await;
             }
-            Err(error) if batch.len() > 1 && !error.is_unavailable() => {
+        };
+        let executed = tokio::select! {
+            biased;
+            executed = &mut statement => executed,
+            () = callers_gone => {
+                let items: Vec<_> = batch.into_iter().map(|waiting| waiting.item).collect();
+                self.batches.tasks.spawn_in(Span::none(), async move {
+                    if let Ok((connection, _)) = statement.await {
+                        undo(connection, org, items).await;
+                    }
+                });
+                return None;
+            }
+        };
+        match executed {
+            Ok((connection, outputs)) => {
+                let undelivered = self.reply(batch, outputs);
+                if undelivered.is_empty() {
+                    return Some(connection);
+                }
+                let undo = undo(connection, org, undelivered);
+                self.batches.tasks.spawn_in(Span::none(), undo);
+            }
+            Err(error) if batch.len() > 1 && error.is_of_a_row() => {
                 self.singles = batch.len();
                 batch.into_iter().for_each(|waiting| self.put_back(waiting));
             }
-            Err(error) => {
-                let mut cause = Some(error);
-                for waiting in batch {
-                    let error = cause.take().unwrap_or(StoreError::Unavailable(None));
-                    drop(waiting.reply.send(Err(error)));
+            Err(error) => fail(batch, error),
+        }
+        None
+    }
+
+    /// Returns the items whose callers have gone.
+    fn reply(&self, batch: Vec<Waiting<I>>, outputs: Vec<Option<I::Output>>) -> Vec<Arc<I>> {
+        let mut undelivered = Vec::new();
+        for (waiting, output) in batch.into_iter().zip(outputs) {
+            match output {
+                Some(output) => {
+                    if waiting.reply.send(Ok(output)).is_err() {
+                        undelivered.push(waiting.item);
+                    }
                 }
+                None => self.put_back(waiting),
             }
         }
+        undelivered
     }
 
     fn put_back(&self, waiting: Waiting<I>) {
@@ -109,7 +147,7 @@ impl<I: Item> Turn<I> {
         if let Some(queue) = queues.get_mut(&self.org)
             && !waiting.reply.is_closed()
         {
-            queue.insert(waiting.ticket, waiting);
+            queue.insert(waiting);
         }
     }
 }
@@ -123,18 +161,34 @@ impl<I: Item> Drop for Turn<I> {
     }
 }
 
-/// Takes the first items that fit together.
-fn take<I: Item>(queue: &mut Queue<I>, limit: usize) -> Vec<Waiting<I>> {
-    let (mut keys, mut bytes) = (HashSet::new(), 0_usize);
-    let fits = |_: &u64, waiting: &mut Waiting<I>| {
-        let total = bytes.saturating_add(waiting.item.bytes());
-        let fits = keys.is_empty() || total <= MAX_BYTES;
-        let fits = fits && keys.insert(*waiting.item.key());
-        if fits {
-            bytes = total;
-        }
-        fits
-    };
-    let taken = queue.extract_if(.., fits).take(limit);
-    taken.map(|(_, waiting)| waiting).collect()
+/// A statement. It owns what it needs, so that it can outlive its turn.
+async fn execute<I: Item>(
+    mut connection: ScopedConnection,
+    org: OrgId,
+    items: Vec<Arc<I>>,
+) -> Result<(ScopedConnection, Vec<Option<I::Output>>), StoreError> {
+    let items: Vec<&I> = items.iter().map(Arc::as_ref).collect();
+    let executed = timeout(QUERY_TIMEOUT, I::execute(&mut connection, org, &items)).await;
+    let outputs = executed.map_err(|_| StoreError::Unavailable(None))??;
+    Ok((connection, outputs))
+}
+
+/// Undoes executed items whose callers have gone.
+async fn undo<I: Item>(mut connection: ScopedConnection, org: OrgId, items: Vec<Arc<I>>) {
+    let items: Vec<&I> = items.iter().map(Arc::as_ref).collect();
+    if let Err(error) = with_timeout(I::undo(&mut connection, org, &items)).await {
+        tracing::warn!(
+            error = error.report(),
+            "what callers that have gone no longer need could not be undone"
+        );
+    }
+}
+
+/// Fails all items; the first one with the cause.
+fn fail<I: Item>(batch: Vec<Waiting<I>>, error: StoreError) {
+    let mut cause = Some(error);
+    for waiting in batch {
+        let error = cause.take().unwrap_or(StoreError::Unavailable(None));
+        drop(waiting.reply.send(Err(error)));
+    }
 }
