@@ -1,7 +1,8 @@
 //! The statements for the keys of several calls of an organisation.
 //!
-//! `LIMIT cardinality(…)` limits nothing. It makes the planner expect one row, and look each row up
-//! in the index: a plan from when the table was small would otherwise read the table as it grows.
+//! The arrays and `LIMIT` are sub-selects, which hide the number of rows from the planner: it expects
+//! one, and looks each row up in the index. Otherwise it reads all rows of the organisation as long as
+//! the statistics of the table are older than its growth.
 
 use std::collections::{HashMap, HashSet};
 
@@ -99,7 +100,7 @@ impl Item for Reservation {
         let existing = sqlx::query_as!(
             Row,
             r#"SELECT known.key_hash, call_id, fingerprint, created_at, deadline, now() AS "read_at!", status, body
-               FROM (SELECT * FROM unnest($2::bytea[]) AS new (key_hash) LIMIT cardinality($2)) new
+               FROM (SELECT * FROM unnest((SELECT $2::bytea[])) AS new (key_hash) LIMIT (SELECT cardinality($2))) new
                JOIN idempotent_calls known ON known.org_id = $1 AND known.key_hash = new.key_hash"#,
             org.uuid(),
             &taken as &[&[u8]]
@@ -139,7 +140,8 @@ pub(super) async fn release(
 ) -> Result<u64, sqlx::Error> {
     let query = sqlx::query!(
         "DELETE FROM idempotent_calls AS former
-         USING (SELECT * FROM unnest($2::bytea[], $3::uuid[]) AS new (key_hash, call_id) LIMIT cardinality($2)) new
+         USING (SELECT * FROM unnest((SELECT $2::bytea[]), (SELECT $3::uuid[])) AS new (key_hash, call_id)
+               LIMIT (SELECT cardinality($2))) new
          WHERE former.org_id = $1 AND former.key_hash = new.key_hash AND former.call_id = new.call_id
            AND former.status IS NULL",
         org.uuid(),
@@ -168,8 +170,8 @@ impl Item for Ending {
         let hashes = column(items, |item| item.hash.as_slice());
         let written = sqlx::query_scalar!(
             "UPDATE idempotent_calls AS former SET status = new.status, body = new.body
-             FROM (SELECT * FROM unnest($2::bytea[], $3::uuid[], $4::integer[], $5::bytea[])
-                     AS new (key_hash, call_id, status, body) LIMIT cardinality($2)) new
+             FROM (SELECT * FROM unnest((SELECT $2::bytea[]), (SELECT $3::uuid[]), (SELECT $4::integer[]), (SELECT $5::bytea[]))
+                     AS new (key_hash, call_id, status, body) LIMIT (SELECT cardinality($2))) new
              WHERE former.org_id = $1 AND former.key_hash = new.key_hash AND former.call_id = new.call_id
                AND former.status IS NULL
              RETURNING former.key_hash",
