@@ -1,3 +1,5 @@
+//! What a load needs, and what it exceeds first.
+
 use super::*;
 use crate::coefficients::Costs;
 

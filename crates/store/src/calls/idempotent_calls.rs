@@ -13,7 +13,6 @@ use crate::{
     Store, StoreError,
     database::{batches::Item as _, purge::PURGE_BATCH_SIZE, with_timeout},
 };
-use items::release;
 pub(crate) use items::{Ending, Reservation};
 
 /// The idempotency key of a call.
@@ -109,7 +108,7 @@ impl Store {
     pub async fn release_call(&self, key: &CallKey, call: CallId) -> Result<bool, StoreError> {
         let released = with_timeout(async {
             let mut connection = self.tenant_conn(key.org).await?;
-            release(&mut connection, key.org, &[&key.hash], &[call.uuid()]).await
+            items::release(&mut connection, key.org, &[&key.hash], &[call.uuid()]).await
         });
         Ok(released.await? > 0)
     }
