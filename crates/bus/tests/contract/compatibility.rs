@@ -89,10 +89,21 @@ impl Monitor {
                 .iter()
                 .any(|part| command.contains(part));
             if is_write && command.contains("test:") && !client.ends_with("lua") && !is_periodic {
-                commands.insert(mask(&without_payload(command)));
+                commands.extend(each_event(&mask(&without_payload(command))));
             }
         }
     }
+}
+
+/// A command for each device event: how many are appended together depends on when they happen.
+fn each_event(command: &str) -> Vec<String> {
+    if !command.contains(r#""test:facts""#) || !command.contains(r#" "{\"kind\":"#) {
+        return vec![command.to_owned()];
+    }
+    let mut parts = command.split(r#" "org_"#);
+    let append = parts.next().unwrap_or_default();
+    let events = parts.map(|event| format!(r#"{append} "org_{event}"#));
+    events.collect()
 }
 
 /// The command without what another snapshot freezes: the bytes of messages between nodes.
