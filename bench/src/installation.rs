@@ -33,17 +33,7 @@ impl Installation {
     pub(crate) async fn start(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
         let plane = ControlPlane::start(bench).await?;
         let edge = edge(bench, &plane.stores.redis).await?;
-        let rates = [
-            "--caller-rate-per-s",
-            "--caller-burst",
-            "--org-rate-per-s",
-            "--org-burst",
-            "--called-device-rate-per-s",
-            "--called-device-burst",
-        ];
-        let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
-        let gateway = plane.stores.serve(bench, "gateway", rates.as_flattened());
-        let gateway = gateway.await?;
+        let gateway = gateway(bench, &plane).await?;
         let mut devices = devices(bench, &edge, &plane, &[]).await?;
         connect_remaining_devices(bench, &mut devices).await?;
         Ok(Self {
@@ -73,6 +63,21 @@ impl Installation {
             counts_devices: false,
         })
     }
+}
+
+/// A gateway whose rate limits are out of reach.
+pub(crate) async fn gateway(bench: &BenchEnv<'_>, plane: &ControlPlane) -> anyhow::Result<Service> {
+    let rates = [
+        "--caller-rate-per-s",
+        "--caller-burst",
+        "--org-rate-per-s",
+        "--org-burst",
+        "--called-device-rate-per-s",
+        "--called-device-burst",
+    ];
+    let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
+    let gateway = plane.stores.serve(bench, "gateway", rates.as_flattened());
+    gateway.await
 }
 
 /// Starts a caller role that sends HTTP requests to this address with this API key.

@@ -28,15 +28,19 @@ mod turn_caller;
 mod voice_caller;
 mod wire_devices;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use switchboard_bus::{Bus, BusConfig};
 use switchboard_protocol::id::OrgId;
+use switchboard_runtime::shutdown::Shutdown;
 use tokio::runtime;
 use uuid::Uuid;
 
+/// How long a node of the bus may take to connect.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Payload size of every request and every response, in bytes.
 pub(crate) const PAYLOAD_BYTES: usize = 128;
 
@@ -168,6 +172,14 @@ fn write_reply(reply: &impl Serialize) -> anyhow::Result<()> {
     let line = serde_json::to_string(reply).context("serialize the reply")?;
     println!("{line}");
     Ok(())
+}
+
+/// Starts a node of the bus, and waits until it is connected.
+async fn start_node(url: String, name: &str) -> anyhow::Result<Bus> {
+    let config = BusConfig::redis(&url.into(), name, "sb");
+    let bus = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new())?;
+    bus.wait_ready(READY_TIMEOUT).await?;
+    Ok(bus)
 }
 
 /// The name of a device, the same on every system.

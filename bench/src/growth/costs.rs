@@ -138,6 +138,7 @@ async fn heartbeats(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::R
         .devices
         .open_all(1, IDLE_DEVICES, CONNECT_CONCURRENCY);
     opened.await?;
+    // Until the work of connecting is done; with heartbeats the edge is never idle.
     tokio::time::sleep(IDLE_WINDOW / 3).await;
     let spent = idle_cpu(edge).await?.saturating_sub(without).as_secs_f64();
     let heartbeats = f64::from(IDLE_DEVICES) * IDLE_WINDOW.as_secs_f64();

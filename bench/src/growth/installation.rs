@@ -11,7 +11,7 @@ use crate::{
     calls::CONNECT_CONCURRENCY,
     control_plane::ControlPlane,
     environment::BenchEnv,
-    installation::{UNREACHABLE_RATE, devices},
+    installation::{devices, gateway},
     system::{Service, edge},
     usage::{Usage as _, wait_idle},
     worker::Worker,
@@ -41,25 +41,12 @@ impl Installation {
     pub(super) async fn start(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
         let plane = ControlPlane::start(bench).await?;
         let edge = edge(bench, &plane.stores.redis).await?;
-        let rates = [
-            "--caller-rate-per-s",
-            "--caller-burst",
-            "--org-rate-per-s",
-            "--org-burst",
-            "--called-device-rate-per-s",
-            "--called-device-burst",
-        ];
-        let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
-        let gateway = plane
-            .stores
-            .serve(bench, "gateway", rates.as_flattened())
-            .await?;
         Ok(Self {
             staying: devices(bench, &edge, &plane, &["--resume"]).await?,
             returning: devices(bench, &edge, &plane, &["--resume"]).await?,
             shards: Shards::of(&plane.stores.redis).await?,
+            gateway: gateway(bench, &plane).await?,
             edge,
-            gateway,
             plane,
         })
     }

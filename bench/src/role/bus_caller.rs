@@ -8,23 +8,20 @@ use std::{
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use clap::Args;
-use switchboard_bus::{Bus, BusConfig, BusError, Call};
+use switchboard_bus::{Bus, BusError, Call};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
-use switchboard_runtime::shutdown::Shutdown;
 use uuid::Uuid;
 
 use super::{
     PAYLOAD_BYTES,
     closed_loop::{Caller, RESPONSE_TIMEOUT, scattered_device, select_device},
-    device_name, organisation,
+    device_name, organisation, start_node,
     wire_devices::signing_key,
 };
 use crate::reply::Undelivered;
-
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Address of the bus and the devices to call.
 #[derive(Debug, Args)]
@@ -64,9 +61,7 @@ pub(super) struct BusCaller {
 
 impl BusCaller {
     pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
-        let config = BusConfig::redis(&options.url.into(), "caller", "sb");
-        let bus = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new())?;
-        bus.wait_ready(READY_TIMEOUT).await?;
+        let bus = start_node(options.url, "caller").await?;
         let key = signing_key(&options.seed)?.verifying_key();
         bus.publish_keys(vec![key], Vec::new()).await?;
         let devices = (0..options.devices)

@@ -1,22 +1,16 @@
 //! Looks devices up in the directory, without a cache, and calls none.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::ensure;
 use clap::Args;
-use switchboard_bus::{Bus, BusConfig};
+use switchboard_bus::Bus;
 use switchboard_protocol::id::{DeviceKey, OrgId};
-use switchboard_runtime::shutdown::Shutdown;
 
 use super::{
     closed_loop::{Caller, scattered_device},
-    device_name,
+    device_name, start_node,
 };
-
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Address of the bus and the devices to look up.
 #[derive(Debug, Args)]
@@ -42,11 +36,8 @@ pub(super) struct DirectoryCaller {
 
 impl DirectoryCaller {
     pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
-        let config = BusConfig::redis(&options.url.into(), "reader", "sb");
-        let bus = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new())?;
-        bus.wait_ready(READY_TIMEOUT).await?;
         Ok(Self {
-            bus,
+            bus: start_node(options.url, "reader").await?,
             org: options.org,
             devices: options.devices,
             sent: AtomicU64::new(0),

@@ -1,21 +1,19 @@
 //! A bus node that enters devices into the directory as an edge does, but has no sockets: one by one
 //! with their events, or many at once without.
 
-use std::{future::pending, time::Duration};
+use std::future::pending;
 
 use bytes::Bytes;
 use clap::Args;
-use switchboard_bus::{Bus, BusConfig, DisconnectReason, Epoch};
+use switchboard_bus::{Bus, DisconnectReason, Epoch};
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
-use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::OnceCell;
 
-use super::{device_name, fleet::Fleet, wire_devices::services};
+use super::{device_name, fleet::Fleet, start_node, wire_devices::services};
 
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Epoch of entries in bulk: older than any connection.
 const BULK_EPOCH: Epoch = Epoch(1);
 
@@ -72,13 +70,7 @@ impl DirectoryFleet {
     }
 
     async fn bus(&self) -> anyhow::Result<&Bus> {
-        let start = || async {
-            let url = self.options.url.clone().into();
-            let config = BusConfig::redis(&url, "directory", "sb");
-            let bus = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new())?;
-            bus.wait_ready(READY_TIMEOUT).await?;
-            anyhow::Ok(bus)
-        };
+        let start = || start_node(self.options.url.clone(), "directory");
         self.bus.get_or_try_init(start).await
     }
 }
