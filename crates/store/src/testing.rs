@@ -53,12 +53,15 @@ impl OpenTransaction {
         Ok(())
     }
 
-    /// Rolls it back: its locks are released.
+    /// Rolls it back: its locks are released when this returns.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn release(self) -> Result<(), StoreError> {
-        Ok(self.connection.close().await?)
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        sqlx::raw_sql("ROLLBACK")
+            .execute(&mut self.connection)
+            .await?;
+        Ok(())
     }
 }
 
