@@ -35,6 +35,9 @@ use crate::certificate::HOST;
 
 const MAX_FRAME_BYTES: usize = 1 << 20;
 const TOKEN_TTL_S: u64 = 3600;
+/// Shorter than the 9 s after which the control plane closes a connection without a request, which may
+/// be the moment of the next one.
+const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Task id of every turn that a device starts.
 const TURN_TASK: TaskId = TaskId(*b"task0001");
 
@@ -138,7 +141,9 @@ impl WireFleet {
                 organisations: options.organisations,
             },
             (None, None, Some(url), Some(api_key)) => TokenSource::Issued {
-                client: reqwest::Client::new(),
+                client: reqwest::Client::builder()
+                    .pool_idle_timeout(POOL_IDLE_TIMEOUT)
+                    .build()?,
                 url,
                 api_key,
                 issued: Mutex::default(),
@@ -307,18 +312,18 @@ impl WireDevice {
         let data = "x".repeat(PAYLOAD_BYTES);
         let mut responses = Vec::new();
         loop {
-            let mut goaway = None;
-            tokio::select! {
-                read = self.stream.read_buf(&mut self.received) => {
-                    ensure!(read? > 0, "the edge closed the connection");
-                    goaway = self.respond(&data, &mut responses)?;
-                }
-                _ = self.heartbeat.tick() => push_frame(&mut responses, Kind::Ping, b""),
-            }
+            // A call may have arrived together with the answer to the registration.
+            let goaway = self.respond(&data, &mut responses)?;
             send(&mut self.stream, &responses).await?;
             responses.clear();
             if let Some(goaway) = goaway {
                 return Ok(goaway);
+            }
+            tokio::select! {
+                read = self.stream.read_buf(&mut self.received) => {
+                    ensure!(read? > 0, "the edge closed the connection");
+                }
+                _ = self.heartbeat.tick() => push_frame(&mut responses, Kind::Ping, b""),
             }
         }
     }
@@ -491,4 +496,36 @@ fn heartbeat_interval(period: Duration) -> Interval {
     let mut interval = interval_at(tokio::time::Instant::now() + period, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn call_that_arrives_with_the_answer_to_the_registration_is_answered() {
+        let (near, far) = tokio::io::duplex(4096);
+        let [mut device, mut edge] = [near, far].map(|end| WireDevice::new(Box::new(end)));
+        let mut bytes = Vec::new();
+        for message in [
+            r#"{"type":"result","data":{"call_id":"register","result":{"success":true}}}"#,
+            r#"{"type":"call","data":{"call_id":"c1","method":"echo","params":{}}}"#,
+        ] {
+            push_frame(&mut bytes, Kind::Control, message.as_bytes());
+        }
+        send(&mut edge.stream, &bytes).await.unwrap();
+        // As after the answer to AUTH: one read returns both.
+        device.received.reserve(bytes.len());
+        device.register().await.unwrap();
+        edge.receive(Kind::Control).await.unwrap();
+        let answered = async {
+            tokio::select! {
+                _ = device.answer_until_goaway() => panic!("the edge sent no GOAWAY"),
+                answer = edge.receive(Kind::Control) => answer.unwrap(),
+            }
+        };
+        let deadline = Duration::from_secs(5);
+        let answer = tokio::time::timeout(deadline, answered).await.unwrap();
+        assert_eq!(answer, result("c1", &"x".repeat(PAYLOAD_BYTES)).as_bytes());
+    }
 }
