@@ -445,18 +445,19 @@ impl RedisClient {
                 removed.extend(self.remove_org_entries(node.as_str(), entries).await?);
             }
         }
-        self.delete_node(node).await
+        self.delete_node(node).await?;
+        // After the lease, which another node reads once it has the lock: servers of a cluster run commands
+        // in any order.
+        let lock = self.keys.removal_lock(node);
+        self.query::<()>(&lock, &Cmd::del(&lock)).await
     }
 
-    /// Deletes a node's lease, the lock of its removal, and the services that a node of an earlier
-    /// release stored.
+    /// Deletes a node's lease, and the services that a node of an earlier release stored.
     pub(super) async fn delete_node(&self, node: &NodeId) -> Result<(), BusError> {
         let (nodes, services) = (self.keys.nodes(), self.keys.node_services(node));
-        let lock = self.keys.removal_lock(node);
         let mut delete = CommandGroup::default();
         delete.add(&nodes, Cmd::zrem(&nodes, node.as_str()));
         delete.add(&services, Cmd::del(&services));
-        delete.add(&lock, Cmd::del(&lock));
         self.query_all(delete).await.map(|_| ())
     }
 
