@@ -327,6 +327,6 @@ mod tests {
         let task = size(serve::<TcpStream>);
         let handle = size_of::<ConnectionHandle>();
         let sizes = format!("the task has {task} bytes, the handle {handle}");
-        assert!(task <= 280 && handle <= 240, "{sizes}");
+        assert!(task <= 280 && handle <= 208, "{sizes}");
     }
 }

@@ -113,9 +113,9 @@ impl Eq for ByDevice {}
 
 impl ByToken {
     fn insert(&mut self, handle: &Arc<ConnectionHandle>) {
-        let hash = self.hasher.hash_one(handle.token.id);
+        let hash = self.hasher.hash_one(handle.token().id);
         let is_same = |other: &Arc<ConnectionHandle>| Arc::ptr_eq(other, handle);
-        let hasher = |other: &Arc<ConnectionHandle>| self.hasher.hash_one(other.token.id);
+        let hasher = |other: &Arc<ConnectionHandle>| self.hasher.hash_one(other.token().id);
         // The entry of the same connection, or a new one.
         self.connections
             .entry(hash, is_same, hasher)
@@ -123,7 +123,7 @@ impl ByToken {
     }
 
     fn remove(&mut self, handle: &Arc<ConnectionHandle>) {
-        let hash = self.hasher.hash_one(handle.token.id);
+        let hash = self.hasher.hash_one(handle.token().id);
         let is_same = |other: &Arc<ConnectionHandle>| Arc::ptr_eq(other, handle);
         if let Ok(entry) = self.connections.find_entry(hash, is_same) {
             entry.remove();
@@ -133,7 +133,7 @@ impl ByToken {
     fn with_token(&self, token: TokenId) -> Vec<Arc<ConnectionHandle>> {
         let hash = self.hasher.hash_one(token);
         let same = self.connections.iter_hash(hash);
-        same.filter(|handle| handle.token.id == token)
+        same.filter(|handle| handle.token().id == token)
             .cloned()
             .collect()
     }

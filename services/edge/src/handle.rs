@@ -6,28 +6,26 @@
 mod calls;
 mod connection_turns;
 mod language;
+mod time;
 mod turns;
 mod voice;
 mod waiting;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
     task::{Context, Poll, Waker},
 };
 
 use parking_lot::Mutex;
 use switchboard_bus::{DisconnectReason, Epoch, ReplyTo, TokenCheck};
 use switchboard_protocol::{
-    id::{CallId, DeviceKey},
+    id::{CallId, DeviceKey, TokenId},
     locale::Locale,
-    token::AccessError,
+    token::{AccessError, KeyId},
 };
 use switchboard_runtime::budget::Permit;
 
-use self::{calls::CallTable, turns::Turns, voice::Voice};
+use self::{calls::CallTable, time::AtomicTime, turns::Turns, voice::Voice};
 pub(crate) use self::{
     calls::{
         CallLimits, DropReason, EnqueueError, ExpectedOutput, NotificationRate, OutgoingCall,
@@ -39,15 +37,6 @@ pub(crate) use self::{
 };
 
 use crate::schemas::CompiledServices;
-
-/// `stalled_since_ms` of a connection whose socket accepts data.
-const NOT_STALLED: u64 = u64::MAX;
-
-/// `incomplete_since_ms` of a connection without an incomplete frame.
-const NOT_INCOMPLETE: u64 = u64::MAX;
-
-/// `pinged_after_ms` of a connection that was not pinged yet.
-const NOT_PINGED: u64 = u64::MAX;
 
 /// The device of a connection, from its access token.
 pub(crate) struct Identity {
@@ -84,12 +73,17 @@ pub(crate) struct Identity {
 pub(crate) struct ConnectionHandle {
     pub(crate) key: DeviceKey,
     pub(crate) epoch: Epoch,
-    pub(crate) token: TokenCheck,
-    last_received_ms: AtomicU64,
-    stalled_since_ms: AtomicU64,
-    incomplete_since_ms: AtomicU64,
-    /// The `last_received_ms` at the last ping: one ping for each silence.
-    pinged_after_ms: AtomicU64,
+    /// The organisation of the token is that of `key`.
+    token: TokenId,
+    token_key: KeyId,
+    token_expires_at: u64,
+    last_received: AtomicTime,
+    /// None while the socket accepts data.
+    stalled_since: AtomicTime,
+    /// None while no frame is incomplete.
+    incomplete_since: AtomicTime,
+    /// The `last_received` at the last ping: one ping for each silence.
+    pinged_after: AtomicTime,
     state: Mutex<State>,
 }
 
@@ -282,16 +276,28 @@ impl ConnectionHandle {
         Self {
             key: identity.key,
             epoch,
-            token: identity.token,
-            last_received_ms: AtomicU64::new(now_ms),
-            stalled_since_ms: AtomicU64::new(NOT_STALLED),
-            incomplete_since_ms: AtomicU64::new(NOT_INCOMPLETE),
-            pinged_after_ms: AtomicU64::new(NOT_PINGED),
+            token: identity.token.id,
+            token_key: identity.token.key,
+            token_expires_at: identity.token.expires_at,
+            last_received: AtomicTime::new(now_ms),
+            stalled_since: AtomicTime::never(),
+            incomplete_since: AtomicTime::never(),
+            pinged_after: AtomicTime::never(),
             state: Mutex::default(),
         }
     }
 
     // Called by any task.
+
+    /// The token that the device authenticated with.
+    pub(crate) fn token(&self) -> TokenCheck {
+        TokenCheck {
+            id: self.token,
+            org: self.key.org,
+            key: self.token_key,
+            expires_at: self.token_expires_at,
+        }
+    }
 
     /// Asks the connection's task to close. The first reason wins.
     pub(crate) fn evict(&self, eviction: Eviction) {
@@ -380,8 +386,7 @@ impl ConnectionHandle {
 
     /// Sends a PING, once for each silence of the device.
     pub(crate) fn ping(&self) {
-        let received_ms = self.last_received_ms.load(Ordering::Relaxed);
-        if self.pinged_after_ms.swap(received_ms, Ordering::Relaxed) != received_ms {
+        if self.pinged_after.follow(&self.last_received) {
             self.change(|state| state.ping = true);
         }
     }
@@ -416,19 +421,17 @@ impl ConnectionHandle {
 
     /// Time since the last bytes of the device.
     pub(crate) fn silent_ms(&self, now_ms: u64) -> u64 {
-        now_ms.saturating_sub(self.last_received_ms.load(Ordering::Relaxed))
+        self.last_received.elapsed_ms(now_ms)
     }
 
     /// How long the socket has not accepted the data that waits for it.
     pub(crate) fn stalled_ms(&self, now_ms: u64) -> u64 {
-        // `NOT_STALLED` is the largest time, so the subtraction saturates to 0.
-        now_ms.saturating_sub(self.stalled_since_ms.load(Ordering::Relaxed))
+        self.stalled_since.elapsed_ms(now_ms)
     }
 
     /// How long the device has not completed a frame that it began.
     pub(crate) fn incomplete_ms(&self, now_ms: u64) -> u64 {
-        // `NOT_INCOMPLETE` is the largest time, so the subtraction saturates to 0.
-        now_ms.saturating_sub(self.incomplete_since_ms.load(Ordering::Relaxed))
+        self.incomplete_since.elapsed_ms(now_ms)
     }
 
     // Called by the connection's own task.
@@ -521,27 +524,25 @@ impl ConnectionHandle {
 
     /// Records that the device sent bytes.
     pub(crate) fn touch(&self, now_ms: u64) {
-        self.last_received_ms.store(now_ms, Ordering::Relaxed);
+        self.last_received.set(Some(now_ms));
     }
 
     /// Records since when the socket accepts no data; `None` when it does.
     pub(crate) fn set_stalled_since(&self, since_ms: Option<u64>) {
-        self.stalled_since_ms
-            .store(since_ms.unwrap_or(NOT_STALLED), Ordering::Relaxed);
+        self.stalled_since.set(since_ms);
     }
 
     pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled_since_ms.load(Ordering::Relaxed) != NOT_STALLED
+        self.stalled_since.is_set()
     }
 
     /// Records since when a frame is incomplete; `None` when there is none.
     pub(crate) fn set_incomplete_since(&self, since_ms: Option<u64>) {
-        self.incomplete_since_ms
-            .store(since_ms.unwrap_or(NOT_INCOMPLETE), Ordering::Relaxed);
+        self.incomplete_since.set(since_ms);
     }
 
     pub(crate) fn has_incomplete_frame(&self) -> bool {
-        self.incomplete_since_ms.load(Ordering::Relaxed) != NOT_INCOMPLETE
+        self.incomplete_since.is_set()
     }
 
     /// Changes the state, then wakes the connection's task outside the lock.

@@ -41,7 +41,7 @@ pub(crate) async fn run_sweeps(edge: Arc<Edge>) {
 pub(crate) async fn watch_revocations(edge: Arc<Edge>) {
     let mut changes = edge.bus.access_changes();
     let recheck = |handle: &Arc<ConnectionHandle>| {
-        if let Err(error) = edge.bus.recheck(&handle.token) {
+        if let Err(error) = edge.bus.recheck(&handle.token()) {
             handle.evict(error.into());
         }
     };
@@ -110,7 +110,7 @@ fn eviction_due(
         Some(Eviction::SlowReader)
     } else if handle.incomplete_ms(now_ms) > edge.config.device_frame_timeout_ms {
         Some(Eviction::SlowFrame)
-    } else if handle.token.expires_at <= unix_s {
+    } else if handle.token().expires_at <= unix_s {
         Some(Eviction::Expired)
     } else {
         None

@@ -401,7 +401,7 @@ async fn claim(
     if edge.bus.is_superseded(&handle.key, handle.epoch) {
         handle.evict(Eviction::Takeover);
     }
-    if let Err(error) = edge.bus.recheck(&handle.token) {
+    if let Err(error) = edge.bus.recheck(&handle.token()) {
         handle.evict(error.into());
     }
     Ok(handle)
