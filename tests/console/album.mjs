@@ -1,6 +1,6 @@
 // The pictures of docs/console.md: each screen in both themes, as WebP.
 import assert from 'node:assert/strict';
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -8,6 +8,9 @@ const DOCUMENT = fileURLToPath(new URL('../../docs/console.md', import.meta.url)
 const FOLDER = fileURLToPath(new URL('../../docs/pictures', import.meta.url));
 const MAX_BYTES = 1_500_000;
 const THEMES = /** @type {const} */ (['light', 'dark']);
+
+/** The committed pictures. Other documents have files of other kinds beside them. */
+const committed = () => readdirSync(FOLDER).filter((name) => name.endsWith('.webp'));
 
 export class Album {
   constructor() {
@@ -36,15 +39,14 @@ export class Album {
   check() {
     const named = [...new Set(readFileSync(DOCUMENT, 'utf8').match(/(?<=pictures\/)[\w-]+\.webp/g))].toSorted();
     assert.deepEqual([...this.pictures.keys()].toSorted(), named, 'docs/console.md shows what is taken');
-    assert.deepEqual(readdirSync(FOLDER).toSorted(), named, 'docs/pictures has what docs/console.md shows');
+    assert.deepEqual(committed().toSorted(), named, 'docs/pictures has what docs/console.md shows');
     const size = named.reduce((sum, name) => sum + readFileSync(join(FOLDER, name)).length, 0);
     assert.ok(size < MAX_BYTES, `the pictures have ${size} bytes, ${MAX_BYTES} at most`);
   }
 
   /** Replaces the committed pictures. */
   write() {
-    rmSync(FOLDER, { recursive: true, force: true });
-    mkdirSync(FOLDER, { recursive: true });
+    for (const name of committed()) rmSync(join(FOLDER, name));
     for (const [name, bytes] of this.pictures) writeFileSync(join(FOLDER, name), bytes);
   }
 }
