@@ -46,19 +46,20 @@ impl OpenTransaction {
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn commit(mut self) -> Result<(), StoreError> {
-        sqlx::raw_sql("COMMIT")
-            .execute(&mut self.connection)
-            .await?;
-        Ok(())
+    pub async fn commit(self) -> Result<(), StoreError> {
+        self.end("COMMIT").await
     }
 
     /// Rolls it back: its locks are released when this returns.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn release(mut self) -> Result<(), StoreError> {
-        sqlx::raw_sql("ROLLBACK")
+    pub async fn release(self) -> Result<(), StoreError> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, statement: &'static str) -> Result<(), StoreError> {
+        sqlx::raw_sql(statement)
             .execute(&mut self.connection)
             .await?;
         Ok(())
