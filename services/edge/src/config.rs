@@ -6,6 +6,9 @@ use ipnet::IpNet;
 use switchboard_protocol::schema::SchemaLimits;
 use switchboard_runtime::outbound::{self, Uri};
 
+/// The longest time that may be set for what a device has to do: a day, in milliseconds.
+const MAX_TIMEOUT_MS: u64 = 24 * 3_600 * 1_000;
+
 /// Settings of an edge. Each can be set by flag, environment variable or file.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
@@ -160,7 +163,8 @@ pub struct Config {
 
     /// Milliseconds that a device may read nothing while data waits for it before it is closed.
     /// Protects callers from a device that no longer reads.
-    #[arg(long, env, default_value_t = Config::default().device_write_stall_ms)]
+    #[arg(long, env, default_value_t = Config::default().device_write_stall_ms,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_MS))]
     pub device_write_stall_ms: u64,
 
     /// Devices per second that are asked to reconnect elsewhere while draining. Protects the edges
@@ -205,7 +209,8 @@ pub struct Config {
 
     /// Milliseconds in which a device must complete a frame that it began. Protects that memory
     /// from devices that never do.
-    #[arg(long, env, default_value_t = Config::default().device_frame_timeout_ms)]
+    #[arg(long, env, default_value_t = Config::default().device_frame_timeout_ms,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_TIMEOUT_MS))]
     pub device_frame_timeout_ms: u64,
 
     /// Limits on the service definitions of devices.

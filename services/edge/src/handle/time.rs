@@ -1,4 +1,4 @@
-//! Times of a connection in four bytes, because every idle connection keeps four of them.
+//! Times of a connection. An idle connection has four; each takes four bytes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +10,7 @@ const MODULUS_MS: u64 = NEVER as u64;
 /// A time on the edge's clock, in milliseconds, or none. Any task may read and write it.
 ///
 /// Invariant: [`Self::elapsed_ms`] is right for 24 days. A connection that is silent, stalled or within a
-/// frame is closed long before.
+/// frame is closed before: the configuration allows a day at most.
 #[derive(Debug)]
 pub(super) struct AtomicTime(AtomicU32);
 
