@@ -21,6 +21,8 @@ use switchboard_capacity::{Axis, Coefficients, write_documents};
 use super::{environment::BenchEnv, report::Report};
 
 pub(crate) use check::{Check, MAX_MODEL_DEVIATION_PERCENT, measure as check};
+pub(crate) use shards::Shards;
+pub(crate) use stored::wait_stored;
 
 /// Options of `--only growth`.
 #[derive(Debug, Args)]

@@ -13,6 +13,7 @@ use super::{
     cgroup::MemoryCgroup,
     control_plane::ControlPlane,
     environment::BenchEnv,
+    growth::{Shards, wait_stored},
     installation,
     report::Report,
     server,
@@ -100,6 +101,8 @@ struct Target {
     servers: Servers,
     // Declared after the processes: they must exit before the control group is removed.
     cgroup: Option<MemoryCgroup>,
+    /// Where the device events are that a control plane stores.
+    events: Option<Shards>,
     // Publishes the keys that the edge verifies device tokens with.
     _caller: Option<Worker>,
 }
@@ -114,6 +117,7 @@ impl Target {
                 ("redis", system.redis.process),
             ],
             cgroup: None,
+            events: None,
             _caller: Some(system.caller),
         }
     }
@@ -153,14 +157,22 @@ impl Target {
         Ok(f64::from(count) * 1e6 / elapsed_us)
     }
 
+    /// Waits until all events are stored and the processes are idle.
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        if let Some(events) = &mut self.events {
+            wait_stored(events).await?;
+        }
+        wait_idle(&self.processes()).await
+    }
+
     /// Closes the connections that are open, then opens those of a storm.
     async fn measure(&mut self, first: u32, storm: &mut Storm) -> anyhow::Result<()> {
-        wait_idle(&self.processes()).await?;
+        self.settle().await?;
         let before = self.cpu()?;
         self.devices.close().await?;
-        wait_idle(&self.processes()).await?;
+        self.settle().await?;
         let per_second = self.open(first, storm.devices).await?;
-        wait_idle(&self.processes()).await?;
+        self.settle().await?;
         let spent = before.delta_to(self.cpu()?);
         storm.per_second.push(per_second);
         let each = spent.us_per_operation(f64::from(storm.devices));
@@ -192,6 +204,7 @@ async fn mosquitto(bench: &BenchEnv<'_>) -> anyhow::Result<Target> {
         devices,
         servers: vec![("mosquitto", server.process)],
         cgroup: None,
+        events: None,
         _caller: None,
     })
 }
@@ -206,6 +219,7 @@ async fn start_persisted(bench: &BenchEnv<'_>) -> anyhow::Result<Target> {
         devices: installation::devices(bench, &edge, &plane, &[]).await?,
         servers: plane.servers(&edge),
         cgroup: None,
+        events: Some(Shards::of(&plane.stores.redis).await?),
         _caller: None,
     })
 }

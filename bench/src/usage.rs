@@ -101,3 +101,15 @@ pub(crate) async fn wait_idle<P: Deref<Target = Process>>(processes: &[P]) -> an
 pub(crate) fn total_cpu<P: Deref<Target = Process>>(processes: &[P]) -> anyhow::Result<Duration> {
     processes.iter().map(|process| process.cpu()).sum()
 }
+
+/// Cores that the processes use while they have no work: for heartbeats, leases and other background
+/// tasks.
+pub(crate) async fn idle_cores<P: Deref<Target = Process>>(
+    processes: &[P],
+    window: Duration,
+) -> anyhow::Result<f64> {
+    let before = total_cpu(processes)?;
+    tokio::time::sleep(window).await;
+    let spent = total_cpu(processes)?.saturating_sub(before);
+    Ok(spent.as_secs_f64() / window.as_secs_f64())
+}

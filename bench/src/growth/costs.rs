@@ -1,7 +1,10 @@
 //! The coefficients of the capacity model: what a process, a call, a return, a heartbeat and a turn
 //! cost each role.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use switchboard_capacity::{Coefficients, Role};
 use switchboard_test_support::process::Process;
@@ -32,6 +35,8 @@ const HEARTBEAT_S: &str = "1";
 const DEFAULT_HEARTBEAT_S: f64 = 30.0;
 /// Longer than the intervals of most background tasks.
 const BASE_WINDOW: Duration = Duration::from_secs(15);
+/// The interval in which the usage of calls is stored.
+const CALLS_WINDOW: Duration = Duration::from_secs(5);
 const IDLE_DEVICES: u32 = 4_000;
 const IDLE_WINDOW: Duration = Duration::from_secs(3);
 const TURNS: u32 = 16;
@@ -46,42 +51,76 @@ pub(super) async fn measure(
     turns(bench, coefficients).await
 }
 
-/// CPU of each role between two readings, for each of `count` operations.
-fn each(before: &[Used], after: &[Used], count: f64) -> Vec<(Role, f64)> {
+/// CPU of each role between two readings, in microseconds.
+fn spent(before: &[Used], after: &[Used]) -> Vec<(Role, f64)> {
     let pairs = before.iter().zip(after);
     pairs
-        .map(|(before, after)| (before.role, (after.cpu_s - before.cpu_s) * 1e6 / count))
+        .map(|(before, after)| (before.role, (after.cpu_s - before.cpu_s) * 1e6))
         .collect()
+}
+
+/// What work costs each role beyond what it uses without work.
+struct Meter {
+    since: Instant,
+    before: Vec<Used>,
+}
+
+impl Meter {
+    fn start(installation: &Installation) -> anyhow::Result<Self> {
+        Ok(Self {
+            since: Instant::now(),
+            before: installation.used()?,
+        })
+    }
+
+    /// CPU in microseconds of each of `count` operations. `idle` is what each role uses in a second
+    /// without them.
+    fn each(
+        self,
+        installation: &Installation,
+        idle: &[(Role, f64)],
+        count: f64,
+    ) -> anyhow::Result<Vec<(Role, f64)>> {
+        let spent = spent(&self.before, &installation.used()?);
+        let elapsed = self.since.elapsed().as_secs_f64();
+        let pairs = spent.into_iter().zip(idle);
+        let each = pairs.map(|((role, us), (_, idle))| (role, (us - idle * elapsed) / count));
+        Ok(each.collect())
+    }
 }
 
 async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
     let mut installation = Installation::start(bench).await?;
     installation.open(DEVICES, DEVICES).await?;
-    let mut returns = Vec::new();
-    for _ in 0..ROUNDS {
-        let before = installation.used()?;
-        installation.come_back(DEVICES, DEVICES).await?;
-        installation.wait().await?;
-        returns.push(each(&before, &installation.used()?, DEVICES.into()));
-    }
-    for (role, us) in medians(&returns) {
-        costs.of_mut(role).return_us = rounded(us);
-    }
     let mut caller = installation.caller(bench, 2 * DEVICES, 0).await?;
-    caller.run(BUSY, WINDOW).await?;
-    let alone = calls(&installation, &mut caller, 1).await?;
-    let busy = calls(&installation, &mut caller, BUSY).await?;
-    for ((role, alone), (_, busy)) in alone.into_iter().zip(busy) {
-        // A busy call is never dearer: what is left of that is noise of other work.
-        costs.of_mut(role).call_alone_us = rounded(alone.max(busy));
-        costs.of_mut(role).call_busy_us = rounded(busy);
-    }
-    // At last: by then the processes have their pools and buffers.
+    // Processes have their pools and buffers after this.
+    caller.run(BUSY, CALLS_WINDOW).await?;
     installation.wait().await?;
     let before = installation.used()?;
     tokio::time::sleep(BASE_WINDOW).await;
     let after = installation.used()?;
-    for (role, us) in each(&before, &after, BASE_WINDOW.as_secs_f64()) {
+    let window_s = BASE_WINDOW.as_secs_f64();
+    let idle = spent(&before, &after).into_iter();
+    let idle: Vec<_> = idle.map(|(role, us)| (role, us / window_s)).collect();
+    let mut returns = Vec::new();
+    for _ in 0..ROUNDS {
+        let meter = Meter::start(&installation)?;
+        installation.come_back(DEVICES, DEVICES).await?;
+        installation.wait().await?;
+        returns.push(meter.each(&installation, &idle, DEVICES.into())?);
+    }
+    for (role, us) in medians(&returns) {
+        costs.of_mut(role).return_us = rounded(us.max(0.0));
+    }
+    let alone = calls(&installation, &mut caller, &idle, 1).await?;
+    let busy = calls(&installation, &mut caller, &idle, BUSY).await?;
+    for ((role, alone), (_, busy)) in alone.into_iter().zip(busy) {
+        let busy = busy.max(0.0);
+        // A busy call is never dearer: what is left of that is noise of other work.
+        costs.of_mut(role).call_alone_us = rounded(alone.max(busy));
+        costs.of_mut(role).call_busy_us = rounded(busy);
+    }
+    for (role, us) in idle {
         let of = costs.of_mut(role);
         of.base_us = rounded((us - f64::from(2 * DEVICES) * of.idle_us).max(0.0));
     }
@@ -96,14 +135,15 @@ async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow:
 async fn calls(
     installation: &Installation,
     caller: &mut Worker,
+    idle: &[(Role, f64)],
     in_flight: u32,
 ) -> anyhow::Result<Vec<(Role, f64)>> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let before = installation.used()?;
-        let reply = caller.run(in_flight, WINDOW).await?;
+        let meter = Meter::start(installation)?;
+        let reply = caller.run(in_flight, CALLS_WINDOW).await?;
         ensure_answered(&reply)?;
-        rounds.push(each(&before, &installation.used()?, reply.count as f64));
+        rounds.push(meter.each(installation, idle, reply.count as f64)?);
     }
     Ok(medians(&rounds))
 }
@@ -163,14 +203,23 @@ async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result
         costs.chat.base_bytes = rounded(process.anonymous_bytes()? as f64);
     }
     subject.caller.run(TURNS, WINDOW).await?;
+    wait_idle(&processes).await?;
+    let before = cpu(&servers)?;
+    tokio::time::sleep(CALLS_WINDOW).await;
+    let spent = before.into_iter().zip(cpu(&servers)?);
+    let idle: Vec<_> = spent
+        .map(|((_, before), (_, after))| (after - before) / CALLS_WINDOW.as_secs_f64())
+        .collect();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let before = cpu(&servers)?;
+        let (since, before) = (Instant::now(), cpu(&servers)?);
         let reply = subject.caller.run(TURNS, WINDOW).await?;
         ensure_answered(&reply)?;
-        let spent = before.into_iter().zip(cpu(&servers)?);
-        let each = spent.map(|((name, before), (_, after))| {
-            (name, (after - before) * 1e6 / reply.count as f64)
+        let elapsed = since.elapsed().as_secs_f64();
+        let spent = before.into_iter().zip(cpu(&servers)?).zip(&idle);
+        let each = spent.map(|(((name, before), (_, after)), idle)| {
+            let us = (after - before - idle * elapsed) * 1e6;
+            (name, us / reply.count as f64)
         });
         rounds.push(each.collect());
     }
@@ -184,7 +233,7 @@ async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result
     for (name, us) in medians(&rounds) {
         let role = roles.iter().find(|(of, _)| *of == name);
         if let Some((_, role)) = role {
-            costs.of_mut(*role).turn_us = rounded(us);
+            costs.of_mut(*role).turn_us = rounded(us.max(0.0));
         }
     }
     Ok(())

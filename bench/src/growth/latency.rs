@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use switchboard_test_support::process::Process;
 
 use super::nodes::Nodes;
@@ -12,7 +12,7 @@ use crate::{
     environment::BenchEnv,
     reply::Reply,
     subject::{Subject, median},
-    usage::{Usage as _, total_cpu},
+    usage::{Usage as _, idle_cores, total_cpu},
     worker::Worker,
 };
 
@@ -69,7 +69,9 @@ impl Reference {
             }
         }
         let processes = nodes.processes();
-        let idle = idle_cores(&caller, &processes).await?;
+        let servers = processes.iter().map(|process| &**process);
+        let all: Vec<_> = servers.chain([&caller.process]).collect();
+        let idle = idle_cores(&all, IDLE_WINDOW).await?;
         let servers = self.subject.servers.iter();
         let servers: Vec<_> = servers.map(|(_, process)| Arc::clone(process)).collect();
         let reads = nodes.shards.directory_reads().await?;
@@ -139,15 +141,6 @@ pub(super) fn ensure_answered(reply: &Reply) -> anyhow::Result<()> {
         eprintln!("{} errors, the first: {error}", reply.errors);
     }
     Ok(())
-}
-
-/// Cores that they use without calls: for heartbeats and leases.
-async fn idle_cores(caller: &Worker, processes: &[Arc<Process>]) -> anyhow::Result<f64> {
-    let before = cpu(caller, processes)?;
-    tokio::time::sleep(IDLE_WINDOW).await;
-    let spent = cpu(caller, processes)?.checked_sub(before);
-    let spent = spent.context("CPU times decreased")?;
-    Ok(spent.as_secs_f64() / IDLE_WINDOW.as_secs_f64())
 }
 
 fn cpu(caller: &Worker, processes: &[Arc<Process>]) -> anyhow::Result<Duration> {

@@ -19,7 +19,7 @@ const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Running servers with a connection to each.
-pub(super) struct Shards {
+pub(crate) struct Shards {
     pub(super) url: String,
     servers: Vec<Server>,
     connections: Vec<MultiplexedConnection>,
@@ -50,7 +50,7 @@ impl Shards {
     }
 
     /// The same as of a running server that another value owns.
-    pub(super) async fn of(server: &Server) -> anyhow::Result<Self> {
+    pub(crate) async fn of(server: &Server) -> anyhow::Result<Self> {
         let server = Server {
             process: Arc::clone(&server.process),
             address: server.address,

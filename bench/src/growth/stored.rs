@@ -13,7 +13,7 @@ use crate::{
     control_plane::ControlPlane,
     environment::BenchEnv,
     report::Report,
-    usage::{total_cpu, wait_idle},
+    usage::{idle_cores, total_cpu, wait_idle},
     worker::Worker,
 };
 
@@ -28,10 +28,12 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Polls without an event in a row, after which all are stored.
 const POLLS_WITHOUT: u32 = 5;
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long the CPU that the processes use without events is measured.
+const IDLE_WINDOW: Duration = Duration::from_secs(5);
 
 /// Waits until all device events are stored. A node may write some later than they happen: there is
 /// none for several polls.
-pub(super) async fn wait_stored(shards: &mut Shards) -> anyhow::Result<()> {
+pub(crate) async fn wait_stored(shards: &mut Shards) -> anyhow::Result<()> {
     let deadline = Instant::now() + STORE_TIMEOUT;
     let mut polls_without = 0;
     while polls_without < POLLS_WITHOUT {
@@ -132,12 +134,14 @@ impl Growing {
         }
         self.settle().await?;
         let (rows, bytes) = self.plane.stores.postgres.size().await?;
-        let before = total_cpu(&self.processes())?;
+        let idle = idle_cores(&self.processes(), IDLE_WINDOW).await?;
+        let (since, before) = (Instant::now(), total_cpu(&self.processes())?);
         self.returning.close().await?;
         wait_stored(&mut self.shards).await?;
         self.open_returning().await?;
         let spent = total_cpu(&self.processes())?.saturating_sub(before);
-        let returned = spent.as_secs_f64() * 1e6 / f64::from(RETURNS);
+        let idle = idle * since.elapsed().as_secs_f64();
+        let returned = (spent.as_secs_f64() - idle) * 1e6 / f64::from(RETURNS);
         let each = |all: f64, before: f64| (all - before) / f64::from(size);
         Ok([
             (Figure::PostgresRows, each(rows, self.before.0)),

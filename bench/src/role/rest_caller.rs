@@ -1,7 +1,11 @@
 //! Calls devices through the REST interface of a gateway, on one keep-alive connection per worker.
-//! A call counts as successful only with status 200 and the outcome `succeeded`.
+//! A call counts as successful only with status 200 and the outcome `succeeded`, and if the device was
+//! called for it.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use anyhow::ensure;
 use clap::Args;
@@ -36,11 +40,23 @@ pub(crate) struct Options {
 /// A caller that repeats one request.
 pub(super) struct RestCaller {
     devices: u32,
-    /// Prefix of all idempotency keys.
-    key_prefix: Option<Uuid>,
+    keys: Option<Keys>,
     body: String,
     pause: Duration,
     connections: HttpConnections,
+}
+
+/// Idempotency keys, each of which is used once.
+struct Keys {
+    prefix: Uuid,
+    issued: AtomicU64,
+}
+
+impl Keys {
+    fn next(&self) -> String {
+        let number = self.issued.fetch_add(1, Ordering::Relaxed);
+        format!("{}-{number}", self.prefix)
+    }
 }
 
 impl RestCaller {
@@ -52,16 +68,20 @@ impl RestCaller {
         Ok(Self {
             connections: HttpConnections::new(options.server),
             devices: options.devices,
-            key_prefix: options.keyed.then(Uuid::now_v7),
+            keys: options.keyed.then(|| Keys {
+                prefix: Uuid::now_v7(),
+                issued: AtomicU64::default(),
+            }),
             pause: Duration::from_millis(options.pause_ms),
             body,
         })
     }
 
-    fn request(&self, device: u32, worker: usize, sequence: u64) -> String {
+    fn request(&self, device: u32) -> String {
         let key = self
-            .key_prefix
-            .map(|key| format!("idempotency-key: {key}-{worker}-{sequence}\r\n"));
+            .keys
+            .as_ref()
+            .map(|keys| format!("idempotency-key: {}\r\n", keys.next()));
         format!(
             "POST /v1/devices/{}/calls HTTP/1.1\r\n{}{}content-type: application/json\r\n\
              content-length: {}\r\n\r\n{}",
@@ -83,12 +103,10 @@ impl Caller for RestCaller {
             tokio::time::sleep(self.pause.mul_f64(part)).await;
         }
         let device = select_device(worker, sequence, self.devices);
-        let response = self
-            .connections
-            .send(worker, &self.request(device, worker, sequence))
-            .await?;
-        let succeeded =
-            response.starts_with("HTTP/1.1 200") && response.contains(r#""outcome":"succeeded""#);
+        let response = self.connections.send(worker, &self.request(device)).await?;
+        let succeeded = response.starts_with("HTTP/1.1 200")
+            && response.contains(r#""outcome":"succeeded""#)
+            && !response.contains("idempotency-replayed");
         ensure!(succeeded, "unexpected response {response}");
         Ok(())
     }
