@@ -13,8 +13,8 @@ const PANEL: (f64, f64) = (320.0, 270.0);
 /// The plot within its panel: left, top, width and height.
 const AREA: (f64, f64, f64, f64) = (44.0, 30.0, 262.0, 130.0);
 /// The ratios at the bottom and the top, and the labelled ones.
-const RATIOS: (f64, f64) = (0.5, 4.0);
-const TICKS: [(f64, &str); 4] = [(0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4")];
+const RATIOS: (f64, f64) = (0.25, 4.0);
+const TICKS: [(f64, &str); 5] = [(0.25, "¼"), (0.5, "½"), (1.0, "1"), (2.0, "2"), (4.0, "4")];
 const LEGEND_LINE: f64 = 14.0;
 const COLOURS: [&str; 6] = [
     "#3b82f6", "#f97316", "#16a34a", "#db2777", "#8b5cf6", "#0891b2",
@@ -156,9 +156,6 @@ mod tests {
         let drawn = svg(&[series, Series::new(Axis::Edges, "one Redis")]);
         assert_eq!(drawn.matches("<polyline").count(), 2);
         assert_eq!(drawn.matches("class=\"title\"").count(), 1);
-        assert!(
-            drawn.contains("points=\"44.0,116.7 306.0,73.3\""),
-            "{drawn}"
-        );
+        assert!(drawn.contains("points=\"44.0,95.0 306.0,62.5\""), "{drawn}");
     }
 }
