@@ -10,7 +10,7 @@ use switchboard_capacity::{Coefficients, Role};
 use switchboard_test_support::process::Process;
 
 use super::{
-    installation::{Installation, Used},
+    installation::Installation,
     latency::{BUSY, ensure_answered},
     rounded,
 };
@@ -21,7 +21,7 @@ use crate::{
     server::redis,
     subject::median,
     system::{System, start_edge},
-    usage::{Usage as _, wait_idle},
+    usage::{Usage as _, idle_cores, wait_idle},
     worker::Worker,
 };
 
@@ -35,7 +35,7 @@ const HEARTBEAT_S: &str = "1";
 const DEFAULT_HEARTBEAT_S: f64 = 30.0;
 /// Longer than the intervals of most background tasks.
 const BASE_WINDOW: Duration = Duration::from_secs(15);
-/// The interval in which the usage of calls is stored.
+/// The interval in which the usage of calls is stored: each window has it once.
 const CALLS_WINDOW: Duration = Duration::from_secs(5);
 const IDLE_DEVICES: u32 = 4_000;
 const IDLE_WINDOW: Duration = Duration::from_secs(3);
@@ -51,42 +51,50 @@ pub(super) async fn measure(
     turns(bench, coefficients).await
 }
 
-/// CPU of each role between two readings, in microseconds.
-fn spent(before: &[Used], after: &[Used]) -> Vec<(Role, f64)> {
-    let pairs = before.iter().zip(after);
-    pairs
-        .map(|(before, after)| (before.role, (after.cpu_s - before.cpu_s) * 1e6))
-        .collect()
+/// The CPU that each process has used, in microseconds, and when it was read.
+struct Reading<R> {
+    at: Instant,
+    cpu_us: Vec<(R, f64)>,
 }
 
-/// What work costs each role beyond what it uses without work.
-struct Meter {
-    since: Instant,
-    before: Vec<Used>,
+impl<R: Copy> Reading<R> {
+    fn new(cpu_us: Vec<(R, f64)>) -> Self {
+        let at = Instant::now();
+        Self { at, cpu_us }
+    }
+
+    /// What each process has used in each second since an earlier reading.
+    fn per_second(&self, before: &Self) -> Vec<(R, f64)> {
+        let seconds = (self.at - before.at).as_secs_f64();
+        let pairs = before.cpu_us.iter().zip(&self.cpu_us);
+        pairs
+            .map(|((of, before), (_, after))| (*of, (after - before) / seconds))
+            .collect()
+    }
+
+    /// What each of `count` operations since an earlier reading cost, beyond what each process uses in
+    /// a second without them.
+    fn each(&self, before: &Self, idle: &[(R, f64)], count: f64) -> Vec<(R, f64)> {
+        let seconds = (self.at - before.at).as_secs_f64();
+        let pairs = self.per_second(before).into_iter().zip(idle);
+        pairs
+            .map(|((of, used), (_, idle))| (of, (used - idle) * seconds / count))
+            .collect()
+    }
 }
 
-impl Meter {
-    fn start(installation: &Installation) -> anyhow::Result<Self> {
-        Ok(Self {
-            since: Instant::now(),
-            before: installation.used()?,
-        })
-    }
+fn of_roles(installation: &Installation) -> anyhow::Result<Reading<Role>> {
+    let used = installation.used()?.into_iter();
+    Ok(Reading::new(
+        used.map(|used| (used.role, used.cpu_s * 1e6)).collect(),
+    ))
+}
 
-    /// CPU in microseconds of each of `count` operations. `idle` is what each role uses in a second
-    /// without them.
-    fn each(
-        self,
-        installation: &Installation,
-        idle: &[(Role, f64)],
-        count: f64,
-    ) -> anyhow::Result<Vec<(Role, f64)>> {
-        let spent = spent(&self.before, &installation.used()?);
-        let elapsed = self.since.elapsed().as_secs_f64();
-        let pairs = spent.into_iter().zip(idle);
-        let each = pairs.map(|((role, us), (_, idle))| (role, (us - idle * elapsed) / count));
-        Ok(each.collect())
-    }
+fn of_servers(servers: &[(&'static str, Arc<Process>)]) -> anyhow::Result<Reading<&'static str>> {
+    let used = servers
+        .iter()
+        .map(|(name, process)| Ok((*name, process.cpu()?.as_secs_f64() * 1e6)));
+    Ok(Reading::new(used.collect::<anyhow::Result<_>>()?))
 }
 
 async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
@@ -96,18 +104,16 @@ async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow:
     // Processes have their pools and buffers after this.
     caller.run(BUSY, CALLS_WINDOW).await?;
     installation.wait().await?;
-    let before = installation.used()?;
+    let before = of_roles(&installation)?;
     tokio::time::sleep(BASE_WINDOW).await;
-    let after = installation.used()?;
-    let window_s = BASE_WINDOW.as_secs_f64();
-    let idle = spent(&before, &after).into_iter();
-    let idle: Vec<_> = idle.map(|(role, us)| (role, us / window_s)).collect();
+    let idle = of_roles(&installation)?.per_second(&before);
+    let without_work = installation.used()?;
     let mut returns = Vec::new();
     for _ in 0..ROUNDS {
-        let meter = Meter::start(&installation)?;
+        let before = of_roles(&installation)?;
         installation.come_back(DEVICES, DEVICES).await?;
         installation.wait().await?;
-        returns.push(meter.each(&installation, &idle, DEVICES.into())?);
+        returns.push(of_roles(&installation)?.each(&before, &idle, DEVICES.into()));
     }
     for (role, us) in medians(&returns) {
         costs.of_mut(role).return_us = rounded(us.max(0.0));
@@ -124,7 +130,7 @@ async fn installation(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow:
         let of = costs.of_mut(role);
         of.base_us = rounded((us - f64::from(2 * DEVICES) * of.idle_us).max(0.0));
     }
-    for used in after {
+    for used in without_work {
         let of = costs.of_mut(used.role);
         let devices = f64::from(2 * DEVICES) * of.device_bytes;
         of.base_bytes = rounded((used.bytes - devices).max(0.0));
@@ -140,10 +146,10 @@ async fn calls(
 ) -> anyhow::Result<Vec<(Role, f64)>> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let meter = Meter::start(installation)?;
+        let before = of_roles(installation)?;
         let reply = caller.run(in_flight, CALLS_WINDOW).await?;
         ensure_answered(&reply)?;
-        rounds.push(meter.each(installation, idle, reply.count as f64)?);
+        rounds.push(of_roles(installation)?.each(&before, idle, reply.count as f64));
     }
     Ok(medians(&rounds))
 }
@@ -172,25 +178,17 @@ async fn heartbeats(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::R
     ];
     let edge = start_edge(bench, &redis, &listen, "device_addr").await?;
     let mut system = System::with_edge(bench, redis, edge, &[]).await?;
-    let edge = &system.edge.process;
-    let without = idle_cpu(edge).await?;
+    let edge = [Arc::clone(&system.edge.process)];
+    let without = idle_cores(&edge, IDLE_WINDOW).await?;
     let opened = system
         .devices
         .open_all(1, IDLE_DEVICES, CONNECT_CONCURRENCY);
     opened.await?;
     // Until the work of connecting is done; with heartbeats the edge is never idle.
     tokio::time::sleep(IDLE_WINDOW / 3).await;
-    let spent = idle_cpu(edge).await?.saturating_sub(without).as_secs_f64();
-    let heartbeats = f64::from(IDLE_DEVICES) * IDLE_WINDOW.as_secs_f64();
-    costs.edge.idle_us = rounded(spent * 1e6 / heartbeats / DEFAULT_HEARTBEAT_S);
+    let cores = (idle_cores(&edge, IDLE_WINDOW).await? - without).max(0.0);
+    costs.edge.idle_us = rounded(cores * 1e6 / f64::from(IDLE_DEVICES) / DEFAULT_HEARTBEAT_S);
     Ok(())
-}
-
-/// What a process uses in [`IDLE_WINDOW`].
-async fn idle_cpu(process: &Process) -> anyhow::Result<Duration> {
-    let before = process.cpu()?;
-    tokio::time::sleep(IDLE_WINDOW).await;
-    Ok(process.cpu()?.saturating_sub(before))
 }
 
 async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result<()> {
@@ -204,24 +202,15 @@ async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result
     }
     subject.caller.run(TURNS, WINDOW).await?;
     wait_idle(&processes).await?;
-    let before = cpu(&servers)?;
+    let before = of_servers(&servers)?;
     tokio::time::sleep(CALLS_WINDOW).await;
-    let spent = before.into_iter().zip(cpu(&servers)?);
-    let idle: Vec<_> = spent
-        .map(|((_, before), (_, after))| (after - before) / CALLS_WINDOW.as_secs_f64())
-        .collect();
+    let idle = of_servers(&servers)?.per_second(&before);
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let (since, before) = (Instant::now(), cpu(&servers)?);
+        let before = of_servers(&servers)?;
         let reply = subject.caller.run(TURNS, WINDOW).await?;
         ensure_answered(&reply)?;
-        let elapsed = since.elapsed().as_secs_f64();
-        let spent = before.into_iter().zip(cpu(&servers)?).zip(&idle);
-        let each = spent.map(|(((name, before), (_, after)), idle)| {
-            let us = (after - before - idle * elapsed) * 1e6;
-            (name, us / reply.count as f64)
-        });
-        rounds.push(each.collect());
+        rounds.push(of_servers(&servers)?.each(&before, &idle, reply.count as f64));
     }
     let roles = [
         ("edge", Role::Edge),
@@ -237,11 +226,4 @@ async fn turns(bench: &BenchEnv<'_>, costs: &mut Coefficients) -> anyhow::Result
         }
     }
     Ok(())
-}
-
-fn cpu(servers: &[(&'static str, Arc<Process>)]) -> anyhow::Result<Vec<(&'static str, f64)>> {
-    let servers = servers.iter();
-    servers
-        .map(|(name, process)| Ok((*name, process.cpu()?.as_secs_f64())))
-        .collect()
 }
